@@ -147,10 +147,21 @@ ROWS |= {
         num_dense_layers=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, conv_L_cache=4,
         routed_scaling_factor=1.5, **LFM2),
 }
+FALCON_H1 = dict(drop(MAMBA, "head_dim"), num_hidden_layers=3, mamba_d_ssm=96)
+ROWS |= {
+    "falcon_h1": lambda: transformers.FalconH1Config(
+        embedding_multiplier=1.7, lm_head_multiplier=0.8, key_multiplier=0.6, attention_in_multiplier=1.4, attention_out_multiplier=1.2,
+        mlp_multipliers=[0.7, 1.3], ssm_in_multiplier=1.3, ssm_multipliers=[0.5, 1.5, 0.8, 1.25, 0.6], ssm_out_multiplier=0.75,
+        **FALCON_H1),
+    "falcon_h1_normed": lambda: transformers.FalconH1Config(
+        mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_conv_bias=False, mamba_proj_bias=True, projectors_bias=True,
+        attention_bias=True, mlp_bias=True, **dict(FALCON_H1, tie_word_embeddings=True, num_hidden_layers=2)),
+}
 LFM2_ROWS = ("lfm2", "lfm2_moe")
+FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}

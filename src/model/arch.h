@@ -159,6 +159,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(ATTEND, "attend")           /* A = attention of q of QKV over the sequence's pages */                  \
     S(GATE_HEADS, "gate_heads")   /* A *= sigmoid(the gates of QKV) */                                       \
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
+    S(SCALE_PARTS, "scale_parts") /* the parts of MIX times their factors, in place */                       \
     S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */ \
     S(GATE_OUTPUTS, "gate_outputs")     /* out *= the gates in the last columns of in */                     \
     S(GATED_DELTA, "gated_delta")       /* out = the gated delta rule of in by RATES; w is DECAY */          \
@@ -215,9 +216,13 @@ typedef enum proa_step_op {
     C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
     C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
     C(MIX_BIAS, c->mix_bias)                      /* the products of a recurrent layer have biases */        \
-    C(CONV_BIAS, c->conv_bias)                    /* its convolution has */                                  \
-    C(EXPERTS_IN_ROWS, c->experts_in_rows)        /* how a checkpoint stores stacked experts */              \
-    C(EXPERTS_APART, c->experts_apart)            /* or one by one */                                        \
+    C(MIX_OUT_BIAS, c->mix_out_bias)                                                                         \
+    C(RECALL_NORMED, !c->recall_plain)      /* the output of a recurrent state is normed, and gated */       \
+    C(RECALL_PLAIN, c->recall_plain)        /* or only gated */                                              \
+    C(MIX_SCALED, c->factors.parts[0] != 0) /* MIX has parts with factors of their own */                    \
+    C(CONV_BIAS, c->conv_bias)              /* its convolution has */                                        \
+    C(EXPERTS_IN_ROWS, c->experts_in_rows)  /* how a checkpoint stores stacked experts */                    \
+    C(EXPERTS_APART, c->experts_apart)      /* or one by one */                                              \
     C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
     C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
     C(FIRST_LAYER, layer <= 0)                                                                               \
@@ -280,8 +285,9 @@ enum proa_step_flags {
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
-    PROA_HEAD_ACT = 1 << 9,       /* LINEAR: the configuration's head_act */
-    PROA_CONV_ACT = 1 << 22,      /* its conv_act */
+    PROA_HEAD_ACT = 1 << 9,  /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 22, /* its conv_act */
+    PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };
@@ -490,6 +496,7 @@ typedef struct proa_arch {
     A(granitemoe)                                                                                            \
     A(granitemoehybrid)                                                                                      \
     A(bamba)                                                                                                 \
+    A(falcon_h1)                                                                                             \
     A(lfm2)                                                                                                  \
     A(lfm2_moe)                                                                                              \
     A(glm4_moe)                                                                                              \

@@ -22,6 +22,12 @@ typedef struct proa_relative_params {
     bool own;      /* they have projections of their own, not those of the content */
 } proa_relative_params;
 
+/* Factors of single products (PROA_FACTOR; muP), and of the parts of MIX: of v, B, C, rates and gates. 0 means 1. */
+typedef struct proa_factors {
+    double mix, mix_out, attention_out, ffn_up, ffn_out;
+    double parts[5];
+} proa_factors;
+
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
@@ -53,7 +59,8 @@ typedef struct proa_config {
      * rows that the convolution sees; in how many groups the output is normed (0: each head), and whether it is gated
      * before that */
     int64_t key_heads, value_heads, key_dim, value_dim, conv_taps, recall_groups;
-    bool gate_first, mix_bias, conv_bias;
+    bool gate_first, mix_bias, mix_out_bias, conv_bias;
+    bool recall_plain;         /* the output is not normed, only gated */
     bool mix_rates;            /* one product makes the rates, too (Mamba-2) */
     bool mix_gated;            /* what is convolved has gates, too (LFM2) */
     double step_min, step_max; /* limits of Mamba-2's steps */
@@ -76,6 +83,7 @@ typedef struct proa_config {
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
     bool embed_scale_apart; /* transformers applies it behind the embedding's module: PEFT's inputs are without it */
+    proa_factors factors;
     double residual_scale;           /* of what attention and FFN add to the residual stream (Granite) */
     proa_query_scale query_scale;    /* factors of queries by position; beta 0: none */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */

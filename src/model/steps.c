@@ -289,6 +289,25 @@ static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_e
     multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, s->w, &e);
 }
 
+/* The factor of products with that weight; 0 stands for 1. */
+static double factor_of(const proa_config *c, proa_weight_slot slot)
+{
+    switch (slot) {
+    case PROA_SLOT_MIX: return c->factors.mix;
+    case PROA_SLOT_MIX_OUT: return c->factors.mix_out;
+    case PROA_SLOT_O: return c->factors.attention_out;
+    case PROA_SLOT_UP: return c->factors.ffn_up;
+    case PROA_SLOT_DOWN: return c->factors.ffn_out;
+    default: return 0;
+    }
+}
+
+static float scaled_by_factor(float alpha, double factor)
+{
+    if (factor == 0) return alpha;
+    return (float)((alpha == 0 ? 1.0 : (double)alpha) * factor);
+}
+
 static void do_linear(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
@@ -298,6 +317,7 @@ static void do_linear(const proa_step_frame *f, const proa_step *s)
     if (s->flags & PROA_CONV_ACT) e.act = c->conv_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
+    if (s->flags & PROA_FACTOR) e.alpha = scaled_by_factor(e.alpha, factor_of(c, s->w));
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);
     bool adapted = f->batch && f->batch->lora_rows.count; /* adapters read what products read */
@@ -309,9 +329,10 @@ static void do_linear(const proa_step_frame *f, const proa_step *s)
 
 static void do_linear_gated(const proa_step_frame *f, const proa_step *s)
 {
-    multiply_matrix(
-        f, s,
-        (proa_epilogue){.act = f->m->config.act, .gated = true, .workspace = proa_frame_register(f, PROA_REG_U)});
+    const proa_config *c = &f->m->config;
+    proa_epilogue e = {.act = c->act, .gated = true, .workspace = proa_frame_register(f, PROA_REG_U)};
+    if (s->flags & PROA_FACTOR) e.alpha = (float)factor_of(c, s->w);
+    multiply_matrix(f, s, e);
 }
 
 static void do_scale(const proa_step_frame *f, const proa_step *s)
@@ -545,6 +566,19 @@ static void do_conv_state(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->conv_state(&f->m->ctx, y, x, &conv, &state, &f->batch->self);
 }
 
+static void do_scale_parts(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    const int64_t keys = c->key_heads * c->key_dim, values = c->value_heads * c->value_dim;
+    const int64_t widths[] = {values, keys, keys, c->value_heads, values};
+    proa_view x = proa_frame_register(f, s->out);
+    for (int64_t i = 0, at = 0; i < (int64_t)PROA_COUNT(widths); at += widths[i++]) {
+        proa_view part = proa_view_cols(x, at, at + widths[i]);
+        if (c->factors.parts[i] != 1)
+            f->m->ctx.ops->scale(&f->m->ctx, part, part, (float)c->factors.parts[i]);
+    }
+}
+
 static void do_gate_inputs(const proa_step_frame *f, const proa_step *s)
 {
     proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
@@ -556,7 +590,7 @@ static void do_gate_outputs(const proa_step_frame *f, const proa_step *s)
 {
     proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
     proa_view gates = proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]);
-    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, y, PROA_ACT_NONE);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, y, f->m->config.conv_act);
 }
 
 static void do_gated_delta(const proa_step_frame *f, const proa_step *s)
@@ -733,6 +767,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ATTEND] = do_attend,
     [PROA_STEP_GATE_HEADS] = do_gate_heads,
     [PROA_STEP_CONV_STATE] = do_conv_state,
+    [PROA_STEP_SCALE_PARTS] = do_scale_parts,
     [PROA_STEP_GATE_INPUTS] = do_gate_inputs,
     [PROA_STEP_GATE_OUTPUTS] = do_gate_outputs,
     [PROA_STEP_GATED_DELTA] = do_gated_delta,

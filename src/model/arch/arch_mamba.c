@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_mamba.c - decoders with layers of Mamba-2 (Dao, Gu 2024) beside layers of attention: Granite 4 (attention
- * without positions, as FFN a mixture and a shared FFN, factors of embedding, branches and logits) and Bamba (attention
- * with rotary positions on half of the head, a dense FFN). in_proj makes gates, values, B and C, and rates.
- * Facts: transformers' modeling_{granitemoehybrid,bamba}.py. */
+ * without positions, as FFN a mixture and a shared FFN, factors of embedding, branches and logits), Bamba (attention
+ * with rotary positions on half of the head, a dense FFN) and Falcon-H1 (both in each layer, and factors of most
+ * products: muP). in_proj makes gates, values, B and C, and rates.
+ * Facts: transformers' modeling_{granitemoehybrid,bamba,falcon_h1}.py. */
 #include "model/arch/arch_rows.h"
 
 #include "base/checked.h"
 #include <float.h>
+#include <math.h>
 
 #define STACK PROA_STACK_DECODER
 #define LAYER "model.layers.%d."
@@ -41,6 +43,18 @@ static const proa_key granite_keys[] = {
     NUMBER    ("attention_multiplier",     attention_scale, 1e-6, 1e6,   1),
     NUMBER    ("residual_multiplier",      residual_scale,  1e-6, 1e6,   1),
     END_KEYS};
+static const proa_key falcon_h1_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    0),
+    INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  8192),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    SWITCH    ("mlp_bias",                 mlp_bias,        0),
+    SWITCH    ("projectors_bias",          mix_out_bias,    0),
+    NUMBER    ("embedding_multiplier",     embed_scale,     1e-6, 1e6,   1),
+    NUMBER    ("lm_head_multiplier",       logit_scale,     1e-6, 1e6,   1),
+    NUMBER    ("ssm_in_multiplier",        factors.mix,     1e-6, 1e6,   1),
+    NUMBER    ("ssm_out_multiplier",       factors.mix_out, 1e-6, 1e6,   1),
+    END_KEYS};
 static const proa_key bamba_keys[] = {
     COMMON_KEYS,
     INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    8),
@@ -61,9 +75,9 @@ static const proa_key bamba_keys[] = {
     VECTOR_IF(RECURS, MAMBA "A_log",                                 DECAY,       RATE_HEADS),         \
     VECTOR_IF(RECURS, MAMBA "dt_bias",                               DECAY_B,     RATE_HEADS),         \
     VECTOR_IF(RECURS, MAMBA "D",                                     SKIP,        RATE_HEADS),         \
-    VECTOR_IF(RECURS, MAMBA "norm.weight",                           RECALL_NORM, RECALLED),           \
+    TENSOR   (MAMBA "norm.weight", RECALL_NORM, VECTOR, RECALLED, NONE, IF(RECURS) | IF(RECALL_NORMED)), \
     MATRIX_IF(RECURS, MAMBA "out_proj.weight",                       MIX_OUT,     HIDDEN,   RECALLED), \
-    BIAS_IF  (RECURS, MIX_BIAS, ROWS, MAMBA "out_proj.bias",         MIX_OUT_B,   HIDDEN),             \
+    BIAS_IF  (RECURS, MIX_OUT_BIAS, ROWS, MAMBA "out_proj.bias",         MIX_OUT_B,   HIDDEN),             \
     MATRIX_IF(ATTENDS, ATTN "q_proj.weight",                         QKV,         Q,          HIDDEN), \
     MATRIX_IF(ATTENDS, ATTN "k_proj.weight",                         QKV,         KV,         HIDDEN), \
     MATRIX_IF(ATTENDS, ATTN "v_proj.weight",                         QKV,         KV,         HIDDEN), \
@@ -106,18 +120,21 @@ static const char *const aliases[] = {
 
 static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE_IF(ROTARY), END};
 static const proa_step bamba_embed[]   = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+static const proa_step falcon_h1_embed[] = {EMBED_TO(X, TOKENS, SCALED | EXACT), ROPE_TABLE, END};
 #define MIXERS \
     NORM          (X,      N,      ATTN_NORM),                            \
-    LINEAR        (N,      MIX,    MIX,         IF(RECURS)),              \
+    LINEAR        (N,      MIX,    MIX,         FACTOR | IF(RECURS)),     \
+    SCALE_PARTS,                                                          \
     CONV_STATE    (MIX,    MIXED,  MIX_CONV),                             \
     SELECTIVE_SCAN(MIXED,  RECALL, DECAY),                                \
-    NORM_GATED    (MIX,    RECALL, RECALL_NORM),                          \
-    LINEAR        (RECALL, X,      MIX_OUT,     ADD | RESIDUAL | IF(RECURS)), \
+    STEP(NORM_GATED, MIX,  RECALL, RECALL_NORM, IF(RECURS) | IF(RECALL_NORMED)), \
+    STEP_BARE(GATE_OUTPUTS, MIX, RECALL,        IF(RECURS) | IF(RECALL_PLAIN)),  \
+    LINEAR        (RECALL, X,      MIX_OUT,     ADD | RESIDUAL | FACTOR | IF(RECURS)), \
     LINEAR        (N,      QKV,    QKV,         IF(ATTENDS)),             \
     STEP_BARE(ROPE,        QKV,    QKV,         IF(ATTENDS) | IF(ROTARY)), \
     STEP_BARE(KV_APPEND,   QKV,    NONE,        IF(ATTENDS)),             \
     STEP_BARE(ATTEND,      QKV,    A,           IF(ATTENDS)),             \
-    LINEAR        (A,      X,      O,           ADD | RESIDUAL | IF(ATTENDS)), \
+    LINEAR        (A,      X,      O,           ADD | RESIDUAL | FACTOR | IF(ATTENDS)), \
     NORM          (X,      N,      FFN_NORM)
 static const proa_step granite_layer[] = {
     MIXERS,
@@ -129,8 +146,8 @@ static const proa_step granite_layer[] = {
     END};
 static const proa_step bamba_layer[] = {
     MIXERS,
-    LINEAR_GATED  (N,      F,      UP,          0),
-    LINEAR        (F,      X,      DOWN,        ADD | RESIDUAL),
+    LINEAR_GATED  (N,      F,      UP,          FACTOR),
+    LINEAR        (F,      X,      DOWN,        ADD | RESIDUAL | FACTOR),
     END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
@@ -193,6 +210,7 @@ static proa_status finish_granite(proa_config *c, const proa_json *json, proa_ar
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 0, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_str(&positions, json, "position_embedding_type", err));
     PROA_TRY(check_biases(c, err));
+    c->mix_out_bias = c->mix_bias;
     c->logit_scale = 1 / divisor;
     if (c->experts == 0) c->ffn = c->shared_ffn; /* the only one */
     c->expert_ffn = c->ffn;
@@ -218,16 +236,91 @@ static proa_status finish_bamba(proa_config *c, const proa_json *json, proa_aren
                              (long long)c->layers);
         proa_config_mix(c, at, true, false);
     }
+    c->mix_out_bias = c->mix_bias;
     c->rotary_dim = c->head_dim / 2; /* whatever partial_rotary_factor says */
     return proa_config_read_rope(c, json, arena, err);
 }
 
-/* clang-format off */
-#define ROW(type, class, form) \
-    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = form##_keys,          \
-     .names = form##_tensors, .aliases = aliases, .ignored = ignored,                                    \
-     .stacks = {CAUSAL(form##_embed, form##_layer)}, .head = head, .finish = finish_##form}
+/* Numbers of a list; without it they stay. */
+static proa_status read_factors(double *out, int64_t count, const proa_json *json, const char *key, proa_err *err)
+{
+    const proa_json *list = proa_json_get(json, key);
+    if (!list || proa_json_kind(list) == PROA_JSON_NULL) return PROA_OK;
+    if (proa_json_len(list) != count)
+        return PROA_FAIL(err, INVALID, "'%s' must be a list of %lld numbers", key, (long long)count);
+    for (int64_t i = 0; i < count; i++) {
+        const proa_json *factor = proa_json_at(list, i);
+        out[i] = is_number(factor) ? proa_json_double(factor) : 0;
+        if (!(out[i] >= 1e-6 && out[i] <= 1e6))
+            return PROA_FAIL(err, INVALID, "'%s' entry %lld must be a number from 1e-06 to 1e+06", key,
+                             (long long)i);
+    }
+    return PROA_OK;
+}
 
-const proa_arch proa_arch_granitemoehybrid = ROW("granitemoehybrid", "GraniteMoeHybridForCausalLM", granite);
-const proa_arch proa_arch_bamba = ROW("bamba", "BambaForCausalLM", bamba);
+/* ssm_multipliers are those of gates, v, B, C and rates. */
+static proa_status read_parts(proa_config *c, const proa_json *json, proa_err *err)
+{
+    double stored[] = {1, 1, 1, 1, 1};
+    PROA_TRY(read_factors(stored, PROA_COUNT(stored), json, "ssm_multipliers", err));
+    bool used = false;
+    for (size_t i = 0; i < PROA_COUNT(stored); i++) used = used || stored[i] != 1;
+    for (size_t i = 0; i < PROA_COUNT(stored) && used; i++) c->factors.parts[i] = stored[(i + 1) % 5];
+    return PROA_OK;
+}
+
+/* Factors of an input of products without biases may as well be those of their outputs: of attention's, q and k have
+ * theirs in the scale of scores, v its own in that of the output. The FFN's gate has its factor together with the
+ * other half, whose inverse the output has. */
+static proa_status read_multipliers(proa_config *c, const proa_json *json, proa_err *err)
+{
+    double key = 1, in = 1, out = 1, ffn[] = {1, 1};
+    PROA_TRY(proa_json_get_double(&key, json, "key_multiplier", 1e-6, 1e6, err));
+    PROA_TRY(proa_json_get_double(&in, json, "attention_in_multiplier", 1e-6, 1e6, err));
+    PROA_TRY(proa_json_get_double(&out, json, "attention_out_multiplier", 1e-6, 1e6, err));
+    PROA_TRY(read_factors(ffn, PROA_COUNT(ffn), json, "mlp_multipliers", err));
+    PROA_TRY(read_parts(c, json, err));
+    c->attention_scale = in * in * key / sqrt((double)c->head_dim);
+    c->factors.attention_out = in * out;
+    c->factors.ffn_up = ffn[0], c->factors.ffn_out = ffn[1] / ffn[0];
+    bool attention = c->attention_bias && (in != 1 || out != 1),
+         mlp = c->mlp_bias && (ffn[0] != 1 || ffn[1] != 1);
+    if (attention || mlp || (c->mix_out_bias && c->factors.mix_out != 1))
+        return PROA_FAIL(err, UNSUPPORTED, "biases with multipliers of the same product are not supported");
+    return PROA_OK;
+}
+
+/* Each layer has both, side by side. */
+static proa_status finish_falcon_h1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t values = 0;
+    bool normed = false, norm_first = true;
+    PROA_TRY(finish_mamba(c, json, err));
+    if (proa_json_kind(proa_json_get(json, "mamba_d_ssm")) == PROA_JSON_INT) {
+        PROA_TRY(proa_json_get_int(&values, json, "mamba_d_ssm", 1, PROA_HIDDEN_MAX, err));
+        c->value_dim = values / c->value_heads;
+        if (c->value_dim * c->value_heads != values)
+            return PROA_FAIL(err, INVALID, "'mamba_d_ssm' is %lld, no multiple of %lld heads",
+                             (long long)values, (long long)c->value_heads);
+    }
+    PROA_TRY(proa_json_get_bool(&normed, json, "mamba_rms_norm", err));
+    PROA_TRY(proa_json_get_bool(&norm_first, json, "mamba_norm_before_gate", err));
+    PROA_TRY(read_multipliers(c, json, err));
+    c->recall_plain = !normed;
+    c->gate_first = !norm_first;
+    c->embed_scale_apart = true;
+    proa_config_mix_all(c, true, true, arena);
+    c->rotary_dim = c->head_dim;
+    return proa_config_read_rope(c, json, arena, err);
+}
+
+/* clang-format off */
+#define ROW(type, class, form, like) \
+    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = form##_keys,          \
+     .names = like##_tensors, .aliases = aliases, .ignored = ignored,                                    \
+     .stacks = {CAUSAL(form##_embed, like##_layer)}, .head = head, .finish = finish_##form}
+
+const proa_arch proa_arch_granitemoehybrid = ROW("granitemoehybrid", "GraniteMoeHybridForCausalLM", granite, granite);
+const proa_arch proa_arch_bamba = ROW("bamba", "BambaForCausalLM", bamba, bamba);
+const proa_arch proa_arch_falcon_h1 = ROW("falcon_h1", "FalconH1ForCausalLM", falcon_h1, bamba);
 /* clang-format on */

@@ -142,8 +142,9 @@
  * GATE_HEADS            A [T, Q] *= sigmoid(the gates in QKV), which come before q, k and v there
  * CONV_STATE(IN, OUT, W)
  *                       OUT = act(the causal convolution of the first columns of IN with W [columns, taps])
+ * SCALE_PARTS           each part of MIX times its factor
  * GATE_INPUTS(IN, OUT)  OUT [T, d] = the first d columns of IN times the next d ones
- * GATE_OUTPUTS(IN, OUT) OUT [T, d] *= the last d columns of IN
+ * GATE_OUTPUTS(IN, OUT) OUT [T, d] *= conv_act(the last d columns of IN)
  * GATED_DELTA(IN, OUT, W)
  *                       OUT [T, Hv dv] = the gated delta rule of q, k and v in IN by RATES [T, 2 Hv]; W is DECAY [Hv],
  *                       with a bias
@@ -197,6 +198,7 @@
 #define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
 #define GATE_HEADS                    STEP_BARE(GATE_HEADS, QKV, A, IF(ATTENDS))
 #define CONV_STATE(IN, OUT, W)        STEP(CONV_STATE, IN, OUT, W, IF(RECURS))
+#define SCALE_PARTS                   STEP_BARE(SCALE_PARTS, MIX, MIX, IF(RECURS) | IF(MIX_SCALED))
 #define GATE_INPUTS(IN, OUT)          STEP_BARE(GATE_INPUTS, IN, OUT, IF(RECURS))
 #define GATE_OUTPUTS(IN, OUT)         STEP_BARE(GATE_OUTPUTS, IN, OUT, IF(RECURS))
 #define GATED_DELTA(IN, OUT, W)       STEP(GATED_DELTA, IN, OUT, W, IF(RECURS))
@@ -226,6 +228,7 @@ enum {
     SECOND  = PROA_SECOND, /* the second half of PAIR */
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
     RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
+    FACTOR   = PROA_FACTOR,   /* times the factor of the product with W */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN
 };

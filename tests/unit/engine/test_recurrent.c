@@ -8,9 +8,9 @@
 #include "engine/engine.h"
 #include "engine/fleet/fleet.h"
 
-static const char *const models[] = {GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5",
-                                     GOLDEN "arch/qwen3_5_text",     GOLDEN "arch/lfm2",
-                                     GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba"};
+static const char *const models[] = {
+    GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5", GOLDEN "arch/qwen3_5_text", GOLDEN "arch/lfm2",
+    GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba",   GOLDEN "arch/falcon_h1"};
 enum { REQUESTS = 6, DIVIDED = 4 /* the first ones; layers of Mamba-2 are of one rank */ };
 
 static size_t models_count(void)

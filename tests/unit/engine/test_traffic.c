@@ -118,7 +118,7 @@ static const char *const models[] = {
     GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",      GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
     GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm",   GOLDEN "arch/bert_regress", STORIES,
     MODELS "m30k-t5",    GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5",      GOLDEN "arch/granitemoehybrid",
-    GOLDEN "arch/lfm2"};
+    GOLDEN "arch/lfm2",  GOLDEN "arch/falcon_h1"};
 
 static int64_t length_of(int64_t context)
 {
@@ -457,7 +457,7 @@ static void choose_adapters(proa_engine_options *o, const char *model)
 /* Recurrent states, which neither drafts nor cached prefixes go with. */
 static bool has_states(const char *model)
 {
-    static const char *const names[] = {"qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2"};
+    static const char *const names[] = {"qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2", "falcon_h1"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(model, names[i])) return true;
     return false;

@@ -512,6 +512,43 @@ static void lfm2(void **state)
     refused(room, PROA_INVALID, "'full_attn_idxs' names layer 16 of 16");
 }
 
+/* tiiuae/Falcon-H1-0.5B-Instruct: attention and a state in all layers, and factors that do not go into the scale of
+ * scores are those of products. */
+static void falcon_h1(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"FalconH1ForCausalLM\"],\"attention_bias\":%s,\"attention_in_multiplier\":1.0,"
+        "\"attention_out_multiplier\":0.9375,\"embedding_multiplier\":5.656854249492381,\"head_dim\":64,"
+        "\"hidden_act\":\"silu\",\"hidden_size\":1024,\"intermediate_size\":2048,\"key_multiplier\":0.390625,"
+        "\"lm_head_multiplier\":0.0390625,\"mamba_conv_bias\":true,\"mamba_d_conv\":4,\"mamba_d_head\":64,"
+        "\"mamba_d_ssm\":%d,\"mamba_d_state\":128,\"mamba_n_groups\":1,\"mamba_n_heads\":24,"
+        "\"mamba_norm_before_gate\":false,\"mamba_proj_bias\":false,\"mamba_rms_norm\":false,\"mlp_bias\":"
+        "false,"
+        "\"max_position_embeddings\":16384,\"mlp_multipliers\":[0.8838834764831844,0.5859375],"
+        "\"model_type\":\"falcon_h1\",\"num_attention_heads\":8,\"num_hidden_layers\":36,\"num_key_value_"
+        "heads\":2,"
+        "\"projectors_bias\":false,\"rms_norm_eps\":1e-05,\"rope_theta\":100000000000.0,\"ssm_in_"
+        "multiplier\":1.25,"
+        "\"ssm_multipliers\":[0.3535533905932738,0.25,0.3535533905932738,0.5,0.3535533905932738],"
+        "\"ssm_out_multiplier\":0.23570226039551587,\"tie_word_embeddings\":false,\"vocab_size\":32784}";
+    snprintf(room, sizeof room, text, "false", 1536);
+    accepted(&f, room);
+    assert_int_equal(proa_config_attending(&f.c, 0, 36), 36);
+    assert_int_equal(proa_config_state(&f.c), 36 * (3 * (1536 + 256) + 24 * 128 * 64));
+    near(f.c.attention_scale, 0.390625 / 8);
+    near(f.c.factors.parts[0], 0.25);
+    near(f.c.factors.parts[4], 0.3535533905932738);
+    near(f.c.factors.ffn_out * f.c.factors.ffn_up, 0.5859375);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "false", 1530);
+    refused(room, PROA_INVALID, "'mamba_d_ssm' is 1530, no multiple of 24 heads");
+    snprintf(room, sizeof room, text, "true", 1536);
+    refused(room, PROA_UNSUPPORTED, "biases with multipliers");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -726,19 +763,32 @@ static void defaults_of_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),         cmocka_unit_test(phi_3),
-        cmocka_unit_test(gemma_2b),      cmocka_unit_test(gemma_3),
-        cmocka_unit_test(command_r),     cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),       cmocka_unit_test(minicpm),
-        cmocka_unit_test(smollm_3),      cmocka_unit_test(olmo_3),
-        cmocka_unit_test(exaone_4),      cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head),    cmocka_unit_test(nomic_embed),
-        cmocka_unit_test(hunyuan_a13b),  cmocka_unit_test(ernie_moe),
-        cmocka_unit_test(qwen3_next),    cmocka_unit_test(granite_hybrid),
-        cmocka_unit_test(lfm2),          cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),       cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),       cmocka_unit_test(refined_web),
-        cmocka_unit_test(llama_4_scout), cmocka_unit_test(defaults_of_classes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),
+                                       cmocka_unit_test(phi_3),
+                                       cmocka_unit_test(gemma_2b),
+                                       cmocka_unit_test(gemma_3),
+                                       cmocka_unit_test(command_r),
+                                       cmocka_unit_test(command_r7b),
+                                       cmocka_unit_test(granite),
+                                       cmocka_unit_test(minicpm),
+                                       cmocka_unit_test(smollm_3),
+                                       cmocka_unit_test(olmo_3),
+                                       cmocka_unit_test(exaone_4),
+                                       cmocka_unit_test(deepseek_coder),
+                                       cmocka_unit_test(xlnet_head),
+                                       cmocka_unit_test(nomic_embed),
+                                       cmocka_unit_test(hunyuan_a13b),
+                                       cmocka_unit_test(ernie_moe),
+                                       cmocka_unit_test(qwen3_next),
+                                       cmocka_unit_test(granite_hybrid),
+                                       cmocka_unit_test(lfm2),
+                                       cmocka_unit_test(falcon_h1),
+                                       cmocka_unit_test(multimodal),
+                                       cmocka_unit_test(llama_4),
+                                       cmocka_unit_test(embedders),
+                                       cmocka_unit_test(phi_moe),
+                                       cmocka_unit_test(refined_web),
+                                       cmocka_unit_test(llama_4_scout),
+                                       cmocka_unit_test(defaults_of_classes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
