@@ -217,6 +217,21 @@ static void model_types(void **state)
     }
 }
 
+/* Ids that the vocabulary has not are those of a class or of a token that was never embedded: there are none. */
+static void ids_outside(void **state)
+{
+    fixture f;
+    PROA_UNUSED(state);
+    assert_int_equal(configure(&f, "{" LLAMA ",\"bos_token_id\":50256,\"eos_token_id\":[7,200],"
+                                   "\"pad_token_id\":200}"),
+                     PROA_OK);
+    assert_int_equal(f.c.bos, -1);
+    assert_int_equal(f.c.pad, -1);
+    assert_int_equal(f.c.end_count, 1);
+    assert_int_equal(f.c.end_ids[0], 7);
+    proa_arena_release(&f.arena);
+}
+
 static void refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -233,7 +248,6 @@ static void refusals(void **state)
     refused("{" LLAMA ",\"head_dim\":99999999}", PROA_INVALID, "99999999");
     refused("{" LLAMA ",\"max_position_embeddings\":-1}", PROA_INVALID, "max_position_embeddings");
     refused("{" LLAMA ",\"max_position_embeddings\":\"x\"}", PROA_INVALID, "must be an integer");
-    refused("{" LLAMA ",\"eos_token_id\":200}", PROA_INVALID, "eos_token_id");
     refused("{" LLAMA ",\"eos_token_id\":[1,\"2\"]}", PROA_INVALID, "eos_token_id");
     refused("{" LLAMA ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8]}", PROA_LIMIT, "17");
     refused("{" LLAMA ",\"hidden_act\":\"swash\"}", PROA_UNSUPPORTED, "swash");
@@ -346,6 +360,7 @@ int main(void)
                                        cmocka_unit_test(experts),
                                        cmocka_unit_test(latent),
                                        cmocka_unit_test(refusals),
+                                       cmocka_unit_test(ids_outside),
                                        cmocka_unit_test(relative_positions),
                                        cmocka_unit_test(local_attention),
                                        cmocka_unit_test(rows_are_whole)};
