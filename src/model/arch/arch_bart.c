@@ -265,10 +265,10 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-#define ROW(type, class, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)              \
-    ROW_OF(type, class, config_keys, tensors, embed, embed, encoder, decoder, after, heads, finisher)
-#define ROW_OF(type, class, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)    \
-    {.name = type, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER_DECODER, \
+#define ROW(type, classes, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)            \
+    ROW_OF(type, classes, config_keys, tensors, embed, embed, encoder, decoder, after, heads, finisher)
+#define ROW_OF(type, classes, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)  \
+    {.name = type, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER_DECODER, \
      .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,             \
      .aliases = aliases, .ignored = ignored,                                                    \
      .stacks = {[PROA_STACK_DECODER] = {begin, decoder, NULL, true},                            \
@@ -277,25 +277,25 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
      .finish = finisher}
 
 const proa_arch proa_arch_bart =
-    ROW("bart", "BartForConditionalGeneration", bart_keys, bart_tensors, bart_embed,
+    ROW("bart", ("BartForConditionalGeneration", "BartModel"), bart_keys, bart_tensors, bart_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_bart);
 const proa_arch proa_arch_mbart =
-    ROW("mbart", "MBartForConditionalGeneration", bart_keys, mbart_tensors, bart_embed,
+    ROW("mbart", ("MBartForConditionalGeneration"), bart_keys, mbart_tensors, bart_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_bart);
 const proa_arch proa_arch_marian =
-    ROW("marian", "MarianMTModel", bart_keys, marian_tensors, plain_embed,
+    ROW("marian", ("MarianMTModel"), bart_keys, marian_tensors, plain_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
 /* Pegasus is saved with its sinusoids or without; Blenderbot's positions begin with row 0, as Marian's do. */
 const proa_arch proa_arch_pegasus =
-    ROW("pegasus", "PegasusForConditionalGeneration", bart_keys, pegasus_tensors, plain_embed,
+    ROW("pegasus", ("PegasusForConditionalGeneration"), bart_keys, pegasus_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
 const proa_arch proa_arch_blenderbot =
-    ROW("blenderbot", "BlenderbotForConditionalGeneration", bart_keys, blenderbot_tensors, plain_embed,
+    ROW("blenderbot", ("BlenderbotForConditionalGeneration"), bart_keys, blenderbot_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_blenderbot);
 const proa_arch proa_arch_blenderbot_small =
-    ROW_OF("blenderbot-small", "BlenderbotSmallForConditionalGeneration", bart_keys, bart_tensors, bart_embed,
+    ROW_OF("blenderbot-small", ("BlenderbotSmallForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
            small_decoder_embed, post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
 const proa_arch proa_arch_m2m100 =
-    ROW("m2m_100", "M2M100ForConditionalGeneration", m2m100_keys, m2m100_tensors, plain_embed,
+    ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
 /* clang-format on */

@@ -42,6 +42,9 @@ static const proa_step head[] = {LM_HEAD(0)};
 static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double beta = 0;
+    proa_str type = {"", 0};
+    PROA_TRY(proa_json_get_str(&type, json, "model_type", err));
+    if (proa_str_is(type, "ministral3") && !proa_json_get(json, "rms_norm_eps")) c->norm_eps = 1e-5;
     const proa_json *rope = proa_json_get(json, "rope_parameters");
     if (!rope) rope = proa_json_get(json, "rope_scaling");
     PROA_TRY(proa_llama_finish_window(c, json, arena, err));

@@ -179,11 +179,21 @@ static void heads_of_other_classes(void **state)
     }
 }
 
+/* facebook/bart-base and bart-large name the class without a head, whose head is the embedding all the same. */
+static void class_without_head(void **state)
+{
+    PROA_UNUSED(state);
+    proa_err err = {.status = PROA_OK};
+    change c = {"config.json", "BartForConditionalGeneration", "BartModel"};
+    if (prepare("bart", &c, &err) != PROA_OK) fail_msg("%s", err.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unchanged_is_fine),    cmocka_unit_test(changed_is_named),
         cmocka_unit_test(other_beginnings),     cmocka_unit_test(other_names_of_the_embedding),
-        cmocka_unit_test(head_of_a_state_dict), cmocka_unit_test(heads_of_other_classes)};
+        cmocka_unit_test(head_of_a_state_dict), cmocka_unit_test(heads_of_other_classes),
+        cmocka_unit_test(class_without_head)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -582,6 +582,7 @@ static void multimodal(void **state)
              "\"original_max_position_embeddings\":16384,\"rope_theta\":1000000.0,"
              "\"rope_type\":\"yarn\",\"type\":\"yarn\"}},\"vision_config\":{\"model_type\":\"pixtral\"}}");
     assert_int_equal(f.c.context, 262144);
+    near(f.c.norm_eps, 1e-6);
     near((double)f.c.query_scale.beta, (double)0.1f);
     assert_int_equal(f.c.query_scale.length, 16384);
     assert_int_equal(f.c.query_scale.offset, 0);
