@@ -82,6 +82,11 @@ ROWS |= {
             LLAMA4, no_rope_layers=[1, 1, 1, 0], attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1)),
     "ministral3_long": lambda: transformers.Ministral3Config(rope_parameters=dict(
         YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **LM),
+    "olmo": lambda: transformers.OlmoConfig(clip_qkv=1.5, **drop(LM, "head_dim")),
+    "opt_bare_norms": lambda: transformers.OPTConfig(
+        hidden_size=48, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=48,
+        activation_function="gelu", enable_bias=False, layer_norm_elementwise_affine=False, vocab_size=VOCAB, pad_token_id=1,
+        bos_token_id=0, eos_token_id=2),
     "olmoe": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, clip_qkv=1.5, **drop(LM, "head_dim")),
     "olmoe_unclipped": lambda: transformers.OlmoeConfig(num_experts=4, num_experts_per_tok=2, **drop(LM, "head_dim")),
     "granitemoe": lambda: transformers.GraniteMoeConfig(num_local_experts=4, num_experts_per_tok=2, **GRANITE, **drop(LM, "head_dim")),
@@ -159,6 +164,8 @@ ROWS |= {
 }
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
+# Their last norm has no weights that could make up for small embeddings.
+BARE_NORM_ROWS = ("olmo", "opt_bare_norms")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
                                *LFM2_ROWS, *FALCON_H1_ROWS), (7, 1, 70)
@@ -403,6 +410,8 @@ def attempt(row, seed):
     auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
     model = auto.from_config(config, attn_implementation="eager").float().eval()
     fill(model, seed, experts=row != "qwen3_moe_window").tie_weights()
+    if row in BARE_NORM_ROWS:
+        model.get_output_embeddings().weight.data *= 8.0
     for p in model.parameters() if row.endswith("_bf16") else []:
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)

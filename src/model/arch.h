@@ -235,6 +235,8 @@ typedef enum proa_step_op {
     C(POST_NORM, c->post_norm)     /* the residual stream is normed after each sublayer */                   \
     C(NORMED_HEAD, c->normed_head) /* rows of the head have norm 1 */                                        \
     C(PLAIN_HEAD, !c->normed_head)                                                                           \
+    C(BARE_NORMS, c->bare_norms) /* norms have no weights */                                                 \
+    C(NORM_WEIGHTS, !c->bare_norms)                                                                          \
     C(FINAL_NORM, !c->no_final_norm)                                                                         \
     C(NO_FINAL_NORM, c->no_final_norm)                                                                       \
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
@@ -522,6 +524,7 @@ typedef struct proa_arch {
     A(hunyuan_v1_dense)                                                                                      \
     A(nemotron)                                                                                              \
     A(arcee)                                                                                                 \
+    A(olmo)                                                                                                  \
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
     A(exaone4)                                                                                               \

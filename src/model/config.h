@@ -79,6 +79,7 @@ typedef struct proa_config {
     bool post_norm;         /* the stream is normed after each sublayer, not a copy before it (OPT-350m) */
     bool normed_head;       /* each row of the head is divided by its norm (Baichuan 2) */
     bool no_final_norm;     /* the head reads the stream as it is */
+    bool bare_norms;        /* norms have no weights and no biases (Galactica) */
     double attention_scale; /* of q k^T */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
@@ -204,7 +205,7 @@ PROA_MUST_CHECK proa_status proa_config_read_recurrent(proa_config *c, const pro
  * mlp_only_layers lists it. */
 PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json,
                                                            proa_arena *arena, proa_err *err);
-/* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are INVALID. */
+/* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are none. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
 /* Whether the layer has experts; layer < 0: whether some layer has. */
 bool proa_config_has_experts(const proa_config *c, int64_t layer);

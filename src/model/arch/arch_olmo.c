@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_olmo.c - OLMo 2 and 3, EXAONE 4: a Llama that norms what attention and FFN give instead of what they read.
+ * arch_olmo.c - OLMo 1, 2 and 3, EXAONE 4. OLMo 1 is a Llama whose norms are LayerNorms without weights, and which may
+ * limit q, k and v. The others norm what attention and FFN give instead of what they read.
  * OLMo norms all heads of q as one row, and all of k, before they are rotated; OLMo 3 has a window in three of four
  * layers, whose rotary positions are not scaled. EXAONE 4 norms each head; if some of its layers have a window, only
- * these rotate. Facts: transformers' modeling_{olmo2,olmo3,exaone4}.py; OLMo Team 2024. */
+ * these rotate. Facts: transformers' modeling_{olmo,olmo2,olmo3,exaone4}.py; OLMo Team 2024. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -34,22 +35,33 @@ static const proa_key keys[] = {
     VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias",  QKV_B,         KV),               \
     MATRIX   (BLOCK "self_attn.o_proj.weight",           O,             HIDDEN, Q),        \
     VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias",  O_B,           HIDDEN),           \
-    VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),           \
     MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),   \
     MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),   \
     MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),      \
-    VECTOR   (BLOCK "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),           \
-    VECTOR   ("model.norm.weight",                       FINAL_NORM,    HIDDEN),           \
     MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),   \
     TIED_HEAD("model.embed_tokens.weight")
 
+#define NORM_TENSORS \
+    VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),           \
+    VECTOR   (BLOCK "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),           \
+    VECTOR   ("model.norm.weight",                       FINAL_NORM,    HIDDEN)
+#define ONES(name, SLOT) TENSOR_LOADED(ONES, name, SLOT, VECTOR, HIDDEN, NONE, 0)
+
+static const proa_name olmo1_tensors[] = {
+    COMMON_TENSORS,
+    ONES     (BLOCK "input_layernorm.weight",            ATTN_NORM),
+    ONES     (BLOCK "post_attention_layernorm.weight",   FFN_NORM),
+    ONES     ("model.norm.weight",                       FINAL_NORM),
+    END_TENSORS};
 static const proa_name olmo_tensors[] = {
     COMMON_TENSORS,
+    NORM_TENSORS,
     VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        Q),
     VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        KV),
     END_TENSORS};
 static const proa_name exaone4_tensors[] = {
     COMMON_TENSORS,
+    NORM_TENSORS,
     VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        HEAD),
     VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        HEAD),
     END_TENSORS};
@@ -69,6 +81,18 @@ static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, E
     LINEAR      (F, D,   DOWN, 0), \
     NORM_ADD    (D, X,   FFN_OUT_NORM), \
     END
+static const proa_step olmo1_layer[] = {
+    NORM        (X, N,   ATTN_NORM),
+    LINEAR      (N, QKV, QKV,  0),
+    CLIP_IF     (CLIPPED),
+    ROTATE,
+    KV_APPEND,
+    ATTEND,
+    LINEAR      (A, X,   O,    ADD),
+    NORM        (X, N,   FFN_NORM),
+    LINEAR_GATED(N, F,   UP,   0),
+    LINEAR      (F, X,   DOWN, ADD),
+    END};
 static const proa_step olmo_layer[] = {LAYER(Q_NORM_WHOLE, K_NORM_WHOLE)};
 static const proa_step exaone4_layer[] = {LAYER(Q_NORM, K_NORM)};
 static const proa_step head[] = {LM_HEAD(0)};
@@ -79,6 +103,12 @@ static proa_status finish_olmo(proa_config *c, const proa_json *json, proa_arena
     c->gated = true;
     PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
     return proa_config_read_rope(c, json, arena, err);
+}
+
+static proa_status finish_olmo1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_json_get_double(&c->qkv_clip, json, "clip_qkv", 0, 1e30, err));
+    return finish_olmo(c, json, arena, err);
 }
 
 /* rope_scaling is for the layers without a window. */
@@ -101,13 +131,14 @@ static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
-#define ROW(type, class, family, finisher)                                                                   \
+#define ROW(type, class, NORM, family, finisher)                                                             \
     {                                                                                                        \
-        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys,                  \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keys,                 \
         .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)},            \
         .head = head, .finish = finisher                                                                     \
     }
 
-const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", olmo, finish_olmo);
-const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", olmo, finish_olmo3);
-const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", exaone4, finish_exaone4);
+const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, olmo1, finish_olmo1);
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, olmo, finish_olmo);
+const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, olmo, finish_olmo3);
+const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4, finish_exaone4);

@@ -2,6 +2,7 @@
  * arch_opt.c - OPT: learned positions whose table begins with two unused rows, LayerNorm, plain FFN.
  * OPT-350m norms after each sublayer instead of before it, has no final norm, and embeds into a smaller space: a matrix
  * projects the embedding to the hidden size, another one projects back for the head, which is the embedding.
+ * Galactica is an OPT without biases.
  * Facts: transformers' modeling_opt.py. */
 #include "model/arch/arch_rows.h"
 
@@ -26,12 +27,16 @@ static const proa_key keys[] = {
     SWITCH    ("enable_bias",             attention_bias, 1),
     END_KEYS};
 
+/* Galactica's norms have no weights. */
+#define NORM_TENSORS(name, SLOT, flags) \
+    TENSOR       (      name ".weight", SLOT,     VECTOR, HIDDEN, NONE, (flags) | IF(NORM_WEIGHTS)), \
+    TENSOR       (      name ".bias",   SLOT##_B, VECTOR, HIDDEN, NONE, (flags) | IF(NORM_WEIGHTS)), \
+    TENSOR_LOADED(ONES, name ".weight", SLOT,     VECTOR, HIDDEN, NONE, (flags) | IF(BARE_NORMS))
 static const proa_name tensors[] = {
     TABLE    (BASE  "embed_tokens.weight",               TOKENS,        VOCAB,     EMBED),
     TABLE    (BASE  "embed_positions.weight",            POSITIONS,     POSITIONS, HIDDEN),
     MATRIX_IF(PROJECTED, BASE "project_in.weight",       PROJECT_IN,    HIDDEN,    EMBED),
-    VECTOR   (LAYER "self_attn_layer_norm.weight",       ATTN_NORM,     HIDDEN),
-    VECTOR   (LAYER "self_attn_layer_norm.bias",         ATTN_NORM_B,   HIDDEN),
+    NORM_TENSORS(LAYER "self_attn_layer_norm", ATTN_NORM, 0),
     MATRIX   (LAYER "self_attn.q_proj.weight",           QKV,           Q,         HIDDEN),
     MATRIX   (LAYER "self_attn.k_proj.weight",           QKV,           KV,        HIDDEN),
     MATRIX   (LAYER "self_attn.v_proj.weight",           QKV,           KV,        HIDDEN),
@@ -40,14 +45,12 @@ static const proa_name tensors[] = {
     VECTOR_IF(ATTN_BIAS, LAYER "self_attn.v_proj.bias",  QKV_B,         KV),
     MATRIX   (LAYER "self_attn.out_proj.weight",         O,             HIDDEN,    Q),
     VECTOR_IF(ATTN_BIAS, LAYER "self_attn.out_proj.bias", O_B,          HIDDEN),
-    VECTOR   (LAYER "final_layer_norm.weight",           FFN_NORM,      HIDDEN),
-    VECTOR   (LAYER "final_layer_norm.bias",             FFN_NORM_B,    HIDDEN),
+    NORM_TENSORS(LAYER "final_layer_norm", FFN_NORM, 0),
     MATRIX   (LAYER "fc1.weight",                        UP,            FFN,       HIDDEN),
     VECTOR_IF(ATTN_BIAS, LAYER "fc1.bias",               UP_B,          FFN),
     MATRIX   (LAYER "fc2.weight",                        DOWN,          HIDDEN,    FFN),
     VECTOR_IF(ATTN_BIAS, LAYER "fc2.bias",               DOWN_B,        HIDDEN),
-    VECTOR_IF(FINAL_NORM, BASE "final_layer_norm.weight", FINAL_NORM,   HIDDEN),
-    VECTOR_IF(FINAL_NORM, BASE "final_layer_norm.bias",  FINAL_NORM_B,  HIDDEN),
+    NORM_TENSORS(BASE "final_layer_norm", FINAL_NORM, IF(FINAL_NORM)),
     MATRIX_IF(PROJECTED, BASE "project_out.weight",      PROJECT_OUT,   EMBED,     HIDDEN),
     MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,     EMBED),
     TIED_HEAD_OF(BASE "embed_tokens.weight", EMBED),
@@ -89,12 +92,12 @@ static const proa_step head[] = {
 
 static proa_status finish_opt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    bool before = true, removed = false, affine = true;
+    bool before = true, removed = false, weights = true;
     PROA_UNUSED(arena);
     PROA_TRY(proa_json_get_bool(&before, json, "do_layer_norm_before", err));
     PROA_TRY(proa_json_get_bool(&removed, json, "_remove_final_layer_norm", err));
-    PROA_TRY(proa_json_get_bool(&affine, json, "layer_norm_elementwise_affine", err));
-    if (!affine) return PROA_FAIL(err, UNSUPPORTED, "'layer_norm_elementwise_affine' false is not supported");
+    PROA_TRY(proa_json_get_bool(&weights, json, "layer_norm_elementwise_affine", err));
+    c->bare_norms = !weights;
     c->post_norm = !before;
     c->no_final_norm = !before || removed;
     c->position_offset = 2;
