@@ -71,7 +71,7 @@ def add_next_tokens(folder, config):
 
 def write_no_vocab(self):
     self.gguf_writer.add_tokenizer_model("no_vocab")
-    if self.hparams["model_type"] == "umt5":  # its class has no default for the token that ends beams
+    if self.hparams["model_type"] in ("umt5", "granitemoehybrid"):  # no default for the token that ends a text
         self.gguf_writer.add_eos_token_id(self.hparams["eos_token_id"])
 
 
