@@ -7,37 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-void *proa_option_field(const proa_options *o, const proa_option_row *row)
-{
-    return (char *)(uintptr_t)o + row->offset;
-}
-
-double proa_option_number(const proa_options *o, const proa_option_row *row)
-{
-    const void *field = proa_option_field(o, row);
-    if (row->kind == PROA_OPTION_KIND_INT) return *(const int32_t *)field;
-    if (row->kind == PROA_OPTION_KIND_FLOAT) return (double)*(const float *)field;
-    return 0;
-}
-
-proa_status proa_option_out_of_range(const proa_option_row *row, double value, proa_err *err)
-{
-    return PROA_FAIL(err, INVALID, "option '%s' is %g, must be %s%.10g to %.10g", row->name, value,
-                     row->min_open ? "above " : "", row->min, row->max);
-}
-
-/* A float option is the nearest float to its value, and that is what must be in range: 1e-50 is 0, and the float
- * nearest to 0.0001 is a little less than it, as is the bound then. */
-bool proa_option_in_range(const proa_option_row *row, double value)
-{
-    double min = row->min, max = row->max;
-    if (row->kind == PROA_OPTION_KIND_FLOAT) {
-        if (!(fabs(value) <= (double)FLT_MAX)) return false;
-        value = (double)(float)value, min = (double)(float)min, max = (double)(float)max;
-    }
-    return value >= min && value <= max && !(row->min_open && value == min);
-}
-
 /* The words of a list of words, or of the biases of such a list: proa_sequence_bias begins with them. */
 static proa_status check_words(const proa_options *o, const proa_option_row *row, int64_t vocab, proa_err *err)
 {
