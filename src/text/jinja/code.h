@@ -2,7 +2,8 @@
  * code.h - a template as tokens and as a tree.
  * Owner:   everything is in the arena of the proa_jcode, which never changes after proa_j_parse.
  * Threads: many may run the same code at once.
- * Way in:  proa_j_parse (parse.c: statements; parse_expr.c: expressions), which calls proa_j_lex (lex.c). */
+ * Way in:  proa_j_parse (parse.c: statements; parse_expr.c: expressions; parse_tree.c: below both), which calls
+ *          proa_j_lex (lex.c). */
 #ifndef PROA_TEXT_JINJA_CODE_H
 #define PROA_TEXT_JINJA_CODE_H
 
@@ -157,7 +158,7 @@ PROA_MUST_CHECK proa_status proa_j_lex(proa_jtoken **out, proa_arena *arena, pro
 PROA_MUST_CHECK proa_status proa_j_parse(proa_jcode *code, proa_str source, proa_err *err);
 void proa_j_code_release(proa_jcode *code);
 
-/* ---- between parse.c and parse_expr.c ---- */
+/* ---- the parser: parse_tree.c ---- */
 
 typedef struct proa_jparser {
     proa_jcode *code;
@@ -182,6 +183,8 @@ proa_str proa_j_expect_name(proa_jparser *p);
 proa_jnode *proa_j_node(proa_jparser *p, proa_jnode_type type);
 void proa_j_add(proa_jparser *p, proa_jbody *body, proa_jnode *node);
 const char *proa_j_token_text(const proa_jtoken *token, char out[64]); /* for messages */
+
+/* ---- parse_expr.c ---- */
 
 /* Never NULL. After a failure their contents are arbitrary, but all pointers are valid. */
 proa_jnode *proa_j_parse_expression(proa_jparser *p, bool with_condition);

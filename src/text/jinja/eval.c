@@ -96,13 +96,6 @@ void proa_j_eval_args(proa_jrun *run, const proa_jnode *node, proa_jcall *call)
     *call = (proa_jcall){a.list.seq->items, (int32_t)a.list.seq->len, a.named, a.count};
 }
 
-const proa_jfunction *proa_j_function_find(const proa_jfunction *table, proa_str name)
-{
-    for (; table->name; table++)
-        if (proa_str_is(name, table->name)) return table;
-    return NULL;
-}
-
 /* The place of the named parameter, or -1. */
 static int param_index(const char *params, proa_str name)
 {

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * methods.c - the methods of lists, dicts, loops and cyclers that templates may call, and how methods read arguments.
- * */
+ * methods.c - the methods of lists, dicts, loops and cyclers that templates may call; and of all tables how a row is
+ * found and reads its arguments. */
 #include "text/jinja/method.h"
 
 #include <string.h>
+
+const proa_jfunction *proa_j_function_find(const proa_jfunction *table, proa_str name)
+{
+    for (; table->name; table++)
+        if (proa_str_is(name, table->name)) return table;
+    return NULL;
+}
 
 bool proa_j_given(proa_jval v)
 {
