@@ -27,12 +27,40 @@ enum { SMALL = 32, LARGE = 256 }; /* numbers in a block */
 const int8_t proa_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 const int8_t proa_e2m1_doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+/* ---- sizes ---- */
+
+static const struct {
+    const char *name;
+    int64_t numbers, bytes;
+} encodings[PROA_ENCODING_COUNT] = {
+#define ROW(name, text, numbers, bytes) {text, numbers, bytes},
+    PROA_ENCODING_LIST(ROW)
+#undef ROW
+};
+
+const char *proa_encoding_name(proa_encoding encoding)
+{
+    return encodings[encoding].name;
+}
+
+int64_t proa_encoding_numbers(proa_encoding encoding)
+{
+    return encodings[encoding].numbers;
+}
+
+int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n)
+{
+    int64_t numbers = encodings[encoding].numbers;
+    if (numbers == 0 || n % numbers != 0) return -1;
+    return n / numbers * encodings[encoding].bytes;
+}
+
+/* ---- codes ---- */
+
 static float read_f16(const uint8_t *at)
 {
     return proa_f16_to_f32((uint16_t)(at[0] | at[1] << 8));
 }
-
-/* ---- codes ---- */
 
 /* Two numbers in each of n bytes: the lower halves first. */
 static void split_nibbles(int8_t *codes, const uint8_t *bytes, int n)

@@ -171,12 +171,3 @@ bool proa_scaled_read_bytes(uint8_t *code, float *scale, const proa_scaled_codes
     *scale = scale_at(s, row, group);
     return true;
 }
-
-bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kind, int64_t row, int64_t col,
-                                 int64_t n, uint8_t *code, float *scale)
-{
-    if (s->encoding != PROA_ENCODING_SCALED || proa_tensor_source_is_changed(s)) return false;
-    if (proa_tensor_source_is_turned(s)) return false;
-    return proa_scaled_read_bytes(code, scale, s->scaled, kind, s->first_row + proa_tensor_source_row(s, row),
-                                  s->first_col + col, n);
-}

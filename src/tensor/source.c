@@ -11,32 +11,6 @@
 /* Bytes that proa_tensor_source_next decodes at a time. */
 enum { DECODED_BYTES = 16 << 20 };
 
-static const struct {
-    const char *name;
-    int64_t numbers, bytes;
-} encodings[PROA_ENCODING_COUNT] = {
-#define ROW(name, text, numbers, bytes) {text, numbers, bytes},
-    PROA_ENCODING_LIST(ROW)
-#undef ROW
-};
-
-const char *proa_encoding_name(proa_encoding encoding)
-{
-    return encodings[encoding].name;
-}
-
-int64_t proa_encoding_numbers(proa_encoding encoding)
-{
-    return encodings[encoding].numbers;
-}
-
-int64_t proa_encoding_row_bytes(proa_encoding encoding, int64_t n)
-{
-    int64_t numbers = encodings[encoding].numbers;
-    if (numbers == 0 || n % numbers != 0) return -1;
-    return n / numbers * encodings[encoding].bytes;
-}
-
 proa_tensor_source proa_tensor_source_of(proa_view plain)
 {
     return (proa_tensor_source){.view = plain};
@@ -257,6 +231,15 @@ bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t 
     int64_t bytes = proa_encoding_row_bytes(s->encoding, stored_cols(s));
     const char *data = (const char *)s->view.data + proa_tensor_source_row(s, row) * bytes;
     return proa_encoding_codes(group, s->encoding, data, col);
+}
+
+bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kind, int64_t row, int64_t col,
+                                 int64_t n, uint8_t *code, float *scale)
+{
+    if (s->encoding != PROA_ENCODING_SCALED || proa_tensor_source_is_changed(s)) return false;
+    if (proa_tensor_source_is_turned(s)) return false;
+    return proa_scaled_read_bytes(code, scale, s->scaled, kind, s->first_row + proa_tensor_source_row(s, row),
+                                  s->first_col + col, n);
 }
 
 /* Whether rows can be given out where they are stored: as a view with strides. */
