@@ -6,6 +6,7 @@
  * arrays, which no step uses meanwhile (sched/job.c), and runs as the engine's own do. */
 #include "engine/engine.h"
 #include "engine/sched/request_pages.h"
+#include "engine/sched/scheduler.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
@@ -140,7 +141,7 @@ typedef struct session_call {
 
 static proa_status run_call(session_call *call, void (*run)(void *arg))
 {
-    PROA_TRY(proa_engine_job_run(call->session->engine, run, call, call->err));
+    PROA_TRY(proa_sched_run_job(call->session->engine, run, call, call->err));
     return call->status;
 }
 

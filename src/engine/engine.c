@@ -111,7 +111,7 @@ static void make_step_arrays(proa_engine *e)
 
 static void make_encoder_passes(proa_engine *e)
 {
-    for (int i = 0; i < 2 && proa_encode_has_encoder(e); i++) {
+    for (int i = 0; i < 2 && proa_engine_has_encoder(e); i++) {
         e->encoder.pass[i].input = PROA_ARENA_NEW(&e->arena, proa_encoder_input, e->sizes.sequences_max);
         e->encoder.pass[i].ticket = i;
     }

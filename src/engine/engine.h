@@ -16,7 +16,7 @@
 #include "engine/sched/async_step.h"
 #include "engine/sched/batch.h"
 #include "engine/speculate/draft_model.h"
-#include "engine/sched/encode.h"
+#include "engine/sched/inflight.h"
 #include "engine/pacing/pacing.h"
 #include "engine/sched/process_logits.h"
 #include "engine/speculate/speculate.h"
@@ -81,5 +81,15 @@ struct proa_engine {
     proa_engine_chat_template chat;
     proa_engine_shared shared;
 };
+
+static inline bool proa_engine_has_encoder(const proa_engine *e)
+{
+    return e->model->arch->kind != PROA_KIND_DECODER;
+}
+
+static inline bool proa_engine_has_decoder(const proa_engine *e)
+{
+    return e->model->arch->kind != PROA_KIND_ENCODER;
+}
 
 #endif

@@ -80,6 +80,6 @@ int64_t proa_recovery_step(proa_engine *e)
         e->now.rank_failures++;
         plan_next_try(r, proa_clock_ns());
     }
-    if (!proa_jobs_in_flight(e) && !e->running.count && proa_clock_ns() >= r->next_ns) restart_ranks(e);
+    if (!proa_inflight_any(e) && !e->running.count && proa_clock_ns() >= r->next_ns) restart_ranks(e);
     return r->next_ns;
 }

@@ -22,29 +22,7 @@
 #include "engine/sched/output.h"
 #include "engine/sched/prefix_cache.h"
 #include "engine/sched/request_pages.h"
-
-/* Returns the pages and slots of an admitted request. */
-static void release_request(proa_engine *e, proa_engine_request *req)
-{
-    proa_async_step_detach(e, req);
-    proa_encode_detach(e, req);
-    for (int32_t i = 0; i < req->width; i++) {
-        proa_request_pages_release(e, &req->seq[i]);
-        req->seq[i].table = NULL;
-        proa_page_table_release(&e->pages, &e->slots.cross[req->slot + i]);
-        e->slots.used[req->slot + i] = false;
-    }
-    if (req->slot < e->slots.first_free) e->slots.first_free = req->slot;
-    req->promised = 0;
-    proa_adapters_release(req->adapter);
-    if (req->samples_on_device) e->async.entries_reserved -= req->entries;
-}
-
-void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error)
-{
-    if (req->phase != PROA_PHASE_QUEUED) release_request(e, req);
-    proa_emit_done(e, req, finish, error);
-}
+#include "engine/sched/retire.h"
 
 /* ---- admission ---- */
 
@@ -103,7 +81,7 @@ static void start_request(proa_engine *e, proa_engine_request *req, int32_t slot
     }
     if (slot == e->slots.first_free) e->slots.first_free = slot + req->width;
     proa_async_step_reserve(e, req);
-    req->phase = proa_encode_has_encoder(e) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_DECODER;
+    req->phase = proa_engine_has_encoder(e) ? PROA_PHASE_ENCODE_WAITING : PROA_PHASE_DECODER;
 }
 
 static bool try_admit(proa_engine *e, proa_engine_request *req)
@@ -177,7 +155,7 @@ static void preempt_request(proa_engine *e, proa_engine_request *req)
     proa_request_list_init(&one);
     proa_request_list_split(&e->running, &one, is_same, req);
     choose_resumption(e, req);
-    release_request(e, req);
+    proa_retire_release_request(e, req);
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
         seq->length = seq->draft_length = 0;

@@ -22,8 +22,5 @@ void proa_admission_step(proa_engine *e);
 /* Before a pass: each running request is promised pages for its known tokens. Requests are preempted if there are too
  * few. */
 void proa_admission_reserve(proa_engine *e);
-/* Emits DONE. The request is in no list any more; it may have been running or waiting. error: why it failed, or
- * NULL. */
-void proa_admission_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
 
 #endif

@@ -24,7 +24,7 @@
 #include "base/wakeup.h"
 #include "engine/engine.h"
 #include "engine/request_rows.h"
-#include "engine/sched/retire.h"
+#include "engine/sched/device_failure.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -436,7 +436,7 @@ void proa_async_step_complete(proa_engine *e)
         return;
     }
     proa_sampled sampled = proa_model_wait_sampled(e->model, f.ticket);
-    proa_retire_check_device(e, NULL);
+    proa_device_failure_check(e, NULL);
     proa_wakeups_begin();
     for (int64_t i = 0; i < f.count; i++) complete_token(e, &f, &sampled, i);
     for (int64_t i = 0; i < f.count; i++)
@@ -447,19 +447,4 @@ void proa_async_step_complete(proa_engine *e)
         proa_pacing_pass_ended(e, f.timed ? &f.shape : NULL, f.submitted_ns);
     for (int64_t i = 0; i < f.searches; i++)
         complete_beam_step(e, &f.search[i], f.search_owner[i], &sampled.lists);
-}
-
-void proa_async_step_detach(proa_engine *e, const proa_engine_request *req)
-{
-    proa_fetched_logits *host = &e->head.fetched;
-    for (int64_t i = 0; i < host->count; i++)
-        if (host->requests[i].seq && host->requests[i].seq->req == req) host->requests[i].seq = NULL;
-    for (int32_t n = 0; n < e->async.count; n++) {
-        proa_inflight_step *f = &e->async.step[n];
-        for (int64_t i = 0; i < f->count; i++)
-            if (f->pending_tokens[i].seq && f->pending_tokens[i].seq->req == req)
-                f->pending_tokens[i].seq = NULL;
-        for (int64_t i = 0; i < f->searches; i++)
-            if (f->search_owner[i] == req) f->search_owner[i] = NULL;
-    }
 }

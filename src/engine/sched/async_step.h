@@ -6,8 +6,7 @@
 #ifndef PROA_ENGINE_SCHED_ASYNC_STEP_H
 #define PROA_ENGINE_SCHED_ASYNC_STEP_H
 
-#include "engine/sched/request.h"
-#include "engine/pacing/step_time.h"
+#include "engine/sched/inflight.h"
 
 /* Where tokens are sampled, if all of a step's can be sampled there, and when the host receives them. */
 typedef enum proa_sample_mode {
@@ -16,29 +15,6 @@ typedef enum proa_sample_mode {
     PROA_SAMPLE_ASYNC,  /* on the device; received after the next step was submitted */
     PROA_SAMPLE_STAGES  /* in the last stage of a pipeline; steps of other sequences run meanwhile */
 } proa_sample_mode;
-
-/* A token that the device samples. seq NULL: its request was detached meanwhile. */
-typedef struct proa_pending_token {
-    proa_seq *seq;
-    int64_t position; /* in its sequence */
-    int32_t node;     /* of the row, as in proa_logits_request */
-} proa_pending_token;
-
-/* A step that was submitted and whose tokens the host has not received. */
-typedef struct proa_inflight_step {
-    proa_pending_token *pending_tokens; /* [sampled_rows], `count` used */
-    int64_t count;
-    proa_beam_params *search;           /* [sampled_rows / 2 + 1] steps of beam searches, `searches` used */
-    proa_engine_request **search_owner; /* their requests; NULL: detached */
-    int64_t searches;
-    int ticket;  /* for proa_model_wait_sampled: its first place in proa_async_steps.step */
-    bool logits; /* the sampled tokens' logits come back too, */
-    int32_t top; /* and this many of the likeliest tokens of each row */
-    /* for its time */
-    proa_step_shape shape;      /* of the pass */
-    int64_t rows, submitted_ns; /* of the pass, if all of its rows are sampled; else 0 */
-    bool timed; /* the end of the pass before was observed, so that the time of this one will be known */
-} proa_inflight_step;
 
 /* Steps in flight, and the parameters of the step that is submitted next. Arrays are [sampled_rows] unless they say
  * otherwise. */
@@ -89,7 +65,5 @@ void proa_async_step_reserve(proa_engine *e, proa_engine_request *req);
 void proa_async_step_submit(proa_engine *e);
 /* Waits for the oldest in-flight step and gives its tokens to their requests. */
 void proa_async_step_complete(proa_engine *e);
-/* The request ends or is preempted: in-flight steps and fetched logits forget it. */
-void proa_async_step_detach(proa_engine *e, const proa_engine_request *req);
 
 #endif

@@ -314,26 +314,11 @@ static void add_prefix(proa_engine *e, proa_engine_request *req)
     e->step.prefixes++;
 }
 
-/* Rows that decode in a step. Where steps of other sequences are in flight, each has its part of all: those that it
- * leaves out fit into the steps that follow. On a CPU fewer rows take as long, since its stages share the memory from
- * which they read the weights. */
-static int64_t decode_rows_most(const proa_engine *e)
+void proa_batch_build(proa_engine *e, int64_t decode_rows_max)
 {
-    enum { HOST_ROWS_MIN = 8 };
-    int64_t decoding = 0, least = e->device->host ? HOST_ROWS_MIN : 1;
-    if (e->async.mode != PROA_SAMPLE_STAGES) return INT64_MAX;
-    for (const proa_engine_request *req = e->running.first; req; req = req->next)
-        for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++)
-            decoding += req->seq[i].finish == PROA_FINISH_NONE && req->seq[i].length >= req->prompt_count;
-    return proa_max64(least, proa_ceil_div(decoding, e->async.groups));
-}
-
-static void build_batch(proa_engine *e)
-{
-    int64_t budget = e->sizes.step_tokens, most = decode_rows_most(e);
-    proa_admission_reserve(e);
+    int64_t budget = e->sizes.step_tokens;
     proa_batch_clear(e);
-    for (proa_engine_request *req = e->running.first; req && e->step.rows < most; req = req->next)
+    for (proa_engine_request *req = e->running.first; req && e->step.rows < decode_rows_max; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
     const int64_t decoding = e->step.spans;
     e->step.shape = (proa_step_shape){.decode_rows = e->step.rows};
@@ -342,19 +327,6 @@ static void build_batch(proa_engine *e)
     for (proa_engine_request *req = e->running.first; req && e->step.rows < budget; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_prefix(e, req);
     count_prompt_work(e, decoding);
-}
-
-/* With as many steps in flight as there are groups, the oldest one ends next: its sequences go on on the device. So
- * they do if there is nothing else to run. */
-void proa_batch_build(proa_engine *e)
-{
-    proa_async_steps *a = &e->async;
-    bool can_follow = a->mode == PROA_SAMPLE_STAGES && a->most > a->groups && a->count > 0;
-    a->follows = can_follow && a->count >= a->groups;
-    build_batch(e);
-    if (e->step.rows || !can_follow || a->follows) return;
-    a->follows = true;
-    build_batch(e);
 }
 
 /* Called before logits are processed: reordering the page tables of beams needs the length after this step. */

@@ -5,16 +5,7 @@
 #ifndef PROA_ENGINE_SCHED_BATCH_H
 #define PROA_ENGINE_SCHED_BATCH_H
 
-#include "engine/sched/request.h"
-#include "engine/pacing/step_time.h"
-
-/* One row of the pass whose logits are needed. */
-typedef struct proa_logits_request {
-    proa_seq *seq;
-    int32_t row;      /* of the pass */
-    int32_t position; /* of the row's token in its sequence: below prompt_count it is a row of the prompt */
-    int32_t node;     /* of a tree of draft tokens: 1 + the node; else 0 */
-} proa_logits_request;
+#include "engine/sched/inflight.h"
 
 /* The pass that is built, or was submitted last. Arrays are [rows_max] unless they say otherwise. */
 typedef struct proa_step_arrays {
@@ -63,8 +54,9 @@ void proa_batch_add_virtual(proa_engine *e, const proa_prompt_table *table, int6
 /* The arrays as the model takes them; valid until they are changed. */
 proa_batch proa_batch_of_step(const proa_engine *e);
 
-/* A decoder's pass: each decoding sequence, then chunks of prompts within the token budget. */
-void proa_batch_build(proa_engine *e);
+/* A decoder's pass: decoding sequences, until there are decode_rows_max rows, then chunks of prompts within the token
+ * budget. Their requests have been promised the pages (proa_admission_reserve). */
+void proa_batch_build(proa_engine *e, int64_t decode_rows_max);
 /* The batch was submitted: its rows are in the pages from now on. */
 void proa_batch_advance(proa_engine *e);
 

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "engine/engine.h"
+#include "engine/sched/device_failure.h"
 #include "engine/sched/output.h"
 #include "engine/sched/prefix_cache.h"
 #include "engine/sched/request_pages.h"
@@ -18,11 +19,6 @@
 enum {
     AHEAD_ROWS_MIN = 4096
 }; /* waiting rows from which a second pass is submitted (or half a step, if that is less) */
-
-bool proa_encode_has_encoder(const proa_engine *e)
-{
-    return e->model->arch->kind != PROA_KIND_DECODER;
-}
 
 /* The request needs nothing but the encoder's outputs. */
 static bool ends_after_encoder(const proa_engine *e, const proa_engine_request *req)
@@ -116,7 +112,7 @@ static void emit_head_rows(proa_engine *e, proa_engine_request *req, int64_t row
         int64_t count = proa_min64(req->input.count - first, PROA_HEAD_ROWS);
         for (int64_t i = 0; i < count; i++) rows[i] = (int32_t)(row + first + i);
         const float *out = proa_view_f32(proa_model_head(e->model, rows, count));
-        proa_retire_check_device(e, req);
+        proa_device_failure_check(e, req);
         if (req->ending == PROA_FINISH_ERROR) return;
         proa_emit_rows(req, out, NULL, first, count, e->model->plan.width[PROA_REG_OUT]);
     }
@@ -146,18 +142,13 @@ static void emit_hidden(proa_engine *e, proa_engine_request *req, int64_t row)
     }
     if (req->rows.hidden) {
         proa_model_encoded(e->model, req->rows.hidden, row, count);
-        proa_retire_check_device(e, req);
+        proa_device_failure_check(e, req);
         return;
     }
     proa_model_encoded(e->model, req->encoded, row, count);
-    proa_retire_check_device(e, req);
+    proa_device_failure_check(e, req);
     if (req->ending == PROA_FINISH_ERROR) return;
     proa_emit_rows(req, req->encoded, NULL, 0, count, e->model->config.hidden);
-}
-
-static bool has_place(const proa_engine_request *req)
-{
-    return req->input.place.head || req->input.place.pooled || req->input.place.rows;
 }
 
 static void process_input(proa_engine *e, proa_engine_request *req, const proa_encoder_outputs *h,
@@ -169,7 +160,8 @@ static void process_input(proa_engine *e, proa_engine_request *req, const proa_e
         return;
     }
     if (req->ending != PROA_FINISH_ERROR && req->task == PROA_TASK_ENCODE) emit_hidden(e, req, row);
-    else if (req->ending != PROA_FINISH_ERROR && !has_place(req)) emit_outputs(e, req, h, index, row);
+    else if (req->ending != PROA_FINISH_ERROR && !proa_request_has_place(req))
+        emit_outputs(e, req, h, index, row);
     if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;
 }
 
@@ -181,24 +173,10 @@ static void complete_pass(proa_engine *e)
     e->encoder.pass[1] = pass;
     e->encoder.count--;
     if (pass.wants_outputs) h = proa_model_wait_encoder_outputs(e->model, pass.ticket);
-    proa_retire_check_device(e, NULL);
+    proa_device_failure_check(e, NULL);
     for (int64_t i = 0; i < pass.count; i++)
         if (pass.input[i].req) process_input(e, pass.input[i].req, &h, i, pass.input[i].row);
     proa_retire_ended(e);
-}
-
-/* Places are the caller's again when the request has ended: a pass that writes to them is waited for. */
-void proa_encode_detach(proa_engine *e, const proa_engine_request *req)
-{
-    if (req->phase != PROA_PHASE_ENCODE_INFLIGHT) return;
-    for (int32_t n = 0; n < e->encoder.count; n++) {
-        proa_encoder_pass *pass = &e->encoder.pass[n];
-        for (int64_t i = 0; i < pass->count; i++) {
-            if (pass->input[i].req != req) continue;
-            if (has_place(req)) proa_model_wait_encoder_outputs(e->model, pass->ticket);
-            pass->input[i].req = NULL;
-        }
-    }
 }
 
 /* ---- the step ---- */

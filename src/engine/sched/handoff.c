@@ -5,9 +5,9 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "engine/engine.h"
+#include "engine/sched/device_failure.h"
 #include "engine/sched/prefix_cache.h"
 #include "engine/sched/request_pages.h"
-#include "engine/sched/retire.h"
 #include "kv/page_copy.h"
 #include <stdlib.h>
 #include <string.h>
@@ -126,7 +126,7 @@ static void keep_pages(proa_engine *e, proa_kv_handoff *h)
 {
     proa_prefix_cursor at = {PROA_PREFIX_SELF, 0};
     const proa_prefix_key prompt = {h->to_space, h->ids, h->tokens};
-    if (!e->device->host) proa_retire_check_device(e, NULL); /* a copy may have failed */
+    if (!e->device->host) proa_device_failure_check(e, NULL); /* a copy may have failed */
     if (!e->prefix_broken) proa_prefix_tree_insert(&e->prefixes, &at, &prompt, false, &h->target);
     e->handoff_pages -= h->target.count;
     proa_page_table_release(&e->pages, &h->target);

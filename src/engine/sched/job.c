@@ -3,7 +3,6 @@
 #include "engine/sched/job.h"
 
 #include "engine/engine.h"
-#include "engine/sched/scheduler.h"
 
 void proa_jobs_init(proa_engine_shared *shared)
 {
@@ -14,11 +13,6 @@ void proa_jobs_init(proa_engine_shared *shared)
 void proa_jobs_release(proa_engine_shared *shared)
 {
     pthread_cond_destroy(&shared->jobs_done);
-}
-
-bool proa_jobs_in_flight(const proa_engine *e)
-{
-    return e->async.count || e->head.fetched.count || e->encoder.count;
 }
 
 bool proa_jobs_wait(const proa_engine *e)
@@ -50,7 +44,7 @@ static proa_engine_job *take_job(proa_engine_shared *shared)
 bool proa_jobs_step(proa_engine *e)
 {
     bool any = false;
-    if (!proa_jobs_wait(e) || proa_jobs_in_flight(e)) return false;
+    if (!proa_jobs_wait(e) || proa_inflight_any(e)) return false;
     for (proa_engine_job *job; (job = take_job(&e->shared)); any = true) {
         job->run(job->arg);
         pthread_mutex_lock(&e->shared.lock);
@@ -72,7 +66,7 @@ static void wait_for_job(proa_engine_shared *shared, proa_engine_job *job)
     while (!job->done) pthread_cond_wait(&shared->jobs_done, &shared->lock);
 }
 
-proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *arg, proa_err *err)
+proa_status proa_jobs_hand_over(proa_engine *e, void (*run)(void *arg), void *arg, bool *done, proa_err *err)
 {
     proa_engine_job job = {.run = run, .arg = arg};
     pthread_mutex_lock(&e->shared.lock);
@@ -80,9 +74,7 @@ proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *ar
     bool inside = stepping == e || (thread_runs && pthread_equal(e->shared.thread, pthread_self()));
     if (thread_runs && !inside) wait_for_job(&e->shared, &job);
     pthread_mutex_unlock(&e->shared.lock);
+    *done = thread_runs;
     if (inside) return PROA_FAIL(err, INVALID, "a session is used in a callback of its engine");
-    if (thread_runs) return PROA_OK;
-    while (proa_jobs_in_flight(e)) proa_sched_step(e);
-    run(arg);
     return PROA_OK;
 }

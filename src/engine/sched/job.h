@@ -17,18 +17,18 @@ typedef struct proa_engine_job {
     struct proa_engine_job *next;
 } proa_engine_job;
 
-/* Runs run(arg) while nothing is in flight, on the engine's thread if there is one, else on this one, and returns after
- * it. INVALID on the engine's thread itself, that is in a callback. Any thread. */
-PROA_MUST_CHECK proa_status proa_engine_job_run(proa_engine *e, void (*run)(void *arg), void *arg, proa_err *err);
+/* Has the engine's thread run run(arg) while nothing is in flight, and returns after it. done false: the engine has no
+ * thread, and the caller runs it (proa_sched_run_job does both). INVALID on the stepping thread itself, that is in a
+ * callback. Any thread. */
+PROA_MUST_CHECK proa_status proa_jobs_hand_over(proa_engine *e, void (*run)(void *arg), void *arg, bool *done,
+                                                proa_err *err);
 /* When the engine opens, and when it closes. */
 void proa_jobs_init(proa_engine_shared *shared);
 void proa_jobs_release(proa_engine_shared *shared);
 
-/* The stepping thread. Whether a pass was submitted whose results have not arrived. */
-bool proa_jobs_in_flight(const proa_engine *e);
-/* Whether jobs wait: no further pass is submitted ahead. */
+/* The stepping thread. Whether jobs wait: no further pass is submitted ahead. */
 bool proa_jobs_wait(const proa_engine *e);
-/* This thread runs a step of an engine, whose callbacks may not call proa_engine_job_run; NULL: none any more. Returns
+/* This thread runs a step of an engine, whose callbacks may not call proa_sched_run_job; NULL: none any more. Returns
  * what it ran before. */
 const proa_engine *proa_jobs_enter(const proa_engine *e);
 /* Once a step: runs jobs that wait, if nothing is in flight. True: there were some. */

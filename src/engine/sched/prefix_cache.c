@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "engine/access.h"
 #include "engine/engine.h"
-#include "engine/sched/retire.h"
+#include "engine/sched/device_failure.h"
 #include <string.h>
 
 /* ---- what a request may share ---- */
@@ -297,17 +297,11 @@ void proa_prefix_cache_keep_state(proa_engine *e, proa_seq *seq, int64_t begin)
     proa_state_cache_save(&e->kept_states, seq->table->page[next - 1], seq->req->slot + seq->index);
 }
 
-void proa_prefix_cache_disable(proa_engine *e)
-{
-    e->prefix_broken = true;
-    proa_host_cache_disable(&e->host_cache);
-}
-
 /* What kernels wrote that failed must not be written, so copies are looked at after their device. */
 void proa_prefix_cache_poll(proa_engine *e)
 {
     if (!e->host_cache.folder) return;
-    if (proa_host_cache_copies(&e->host_cache)) proa_retire_check_device(e, NULL);
+    if (proa_host_cache_copies(&e->host_cache)) proa_device_failure_check(e, NULL);
     proa_host_cache_poll(&e->host_cache);
     e->writes_left = proa_prefix_tree_write(&e->prefixes);
     e->reads_waited = false;

@@ -33,8 +33,6 @@ typedef enum proa_prefix_input {
 proa_prefix_input proa_prefix_cache_reuse_input(proa_engine *e, proa_engine_request *req);
 void proa_prefix_cache_keep_input(proa_engine *e, proa_engine_request *req);
 
-/* The device has failed: nothing is reused from now on. */
-void proa_prefix_cache_disable(proa_engine *e);
 /* Once a step: pages on their way to the folder and back move on. */
 void proa_prefix_cache_poll(proa_engine *e);
 /* There were no rows to run. If sequences wait for pages of the folder, or there is nothing to do but to write pages,

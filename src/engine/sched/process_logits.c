@@ -8,9 +8,9 @@
 #include "base/wakeup.h"
 #include "engine/engine.h"
 #include "engine/request_rows.h"
+#include "engine/sched/device_failure.h"
 #include "engine/sched/output.h"
 #include "engine/sched/request_pages.h"
-#include "engine/sched/retire.h"
 #include <math.h>
 #include <string.h>
 
@@ -475,7 +475,7 @@ static void process_top_k(proa_engine *e, const proa_logits_request *a, int64_t 
 {
     proa_model_top_k(e->model, e->step.logits_rows, n, a->seq->req->search.candidates, e->head.top_ids,
                      e->head.top_logits, e->head.lse);
-    proa_retire_check_device(e, NULL);
+    proa_device_failure_check(e, NULL);
     for (int64_t i = 0, k; i < n; i = k) {
         for (k = i + 1; k < n && a[k].seq->req == a[i].seq->req;) k++;
         store_candidates(e, &a[i], k - i, i);
@@ -505,7 +505,7 @@ static void fetch_head_rows(proa_engine *e, const proa_logits_request *a, int64_
     f->count = n;
     memcpy(f->requests, a, (size_t)n * sizeof *a);
     if (f->logits_copy) keep_rows(e);
-    proa_retire_check_device(e, NULL);
+    proa_device_failure_check(e, NULL);
 }
 
 static bool is_of_request(const proa_logits_request *a, const proa_engine_request *req)

@@ -21,16 +21,6 @@ typedef struct proa_draw {
     proa_err err;              /* why it could not be sampled */
 } proa_draw;
 
-/* Rows of logits that the host has, and is yet to process. */
-typedef struct proa_fetched_logits {
-    proa_logits_request requests[PROA_HEAD_ROWS]; /* seq NULL: detached meanwhile */
-    int64_t count;                                /* 0: none */
-    proa_view rows;                               /* [count][vocab] */
-    /* of a model on the host, whose next pass overwrites its head: [PROA_HEAD_ROWS][vocab] and [..][hidden width]
-     * copies; NULL: the head's own rows stay */
-    float *logits_copy, *hidden_copy;
-} proa_fetched_logits;
-
 /* Logits on the host, at most PROA_HEAD_ROWS rows at once. */
 typedef struct proa_head_buffers {
     proa_fetched_logits fetched;

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/sched/retire.h"
 
 /* ---- arrival ---- */
 
@@ -51,7 +52,7 @@ static void end_overdue(proa_engine *e)
     proa_waiting_split(&e->waiting, &ended, is_over, &by);
     proa_request_list_split(&e->running, &ended, is_over, &by);
     for (proa_engine_request *req; (req = proa_request_list_pop(&ended));)
-        proa_admission_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
+        proa_retire_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
 }
 
 bool proa_queue_update(proa_engine *e)

@@ -11,6 +11,11 @@ bool proa_request_wants_all_rows(const proa_engine_request *req)
     return req->task != PROA_TASK_GENERATE || req->options.prompt_logprobs || req->search.contrast;
 }
 
+bool proa_request_has_place(const proa_engine_request *req)
+{
+    return req->input.place.head || req->input.place.pooled || req->input.place.rows;
+}
+
 proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count)
 {
     proa_history h = {

@@ -150,6 +150,8 @@ static inline bool proa_seq_runs_chunk(const proa_seq *seq)
 
 /* Whether the logits (or hidden states) of every prompt row are needed, not only of the last one. */
 bool proa_request_wants_all_rows(const proa_engine_request *req);
+/* Whether the encoder's outputs go to memory of the caller on the device. */
+bool proa_request_has_place(const proa_engine_request *req);
 /* The tokens of a sequence of the request, of which `count` were generated, as logits processors see them. */
 proa_history proa_request_history(const proa_engine_request *req, const int32_t *generated, int64_t count);
 /* A request that is in no list and holds no pages; NULL is fine. */

@@ -1,26 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
- * retire.c - ends requests whose end was decided during a step. */
+ * retire.c - requests give back what admission gave them, and end. */
 #include "engine/sched/retire.h"
 
 #include "base/wakeup.h"
 #include "engine/engine.h"
-#include "engine/sched/prefix_cache.h"
+#include "engine/sched/output.h"
+#include "engine/sched/request_pages.h"
 
-static void fail_request(proa_engine_request *req, const proa_err *why)
+void proa_retire_release_request(proa_engine *e, proa_engine_request *req)
 {
-    if (req->ending == PROA_FINISH_ERROR) return;
-    req->ending = PROA_FINISH_ERROR;
-    req->error = *why;
+    proa_inflight_detach(e, req);
+    for (int32_t i = 0; i < req->width; i++) {
+        proa_request_pages_release(e, &req->seq[i]);
+        req->seq[i].table = NULL;
+        proa_page_table_release(&e->pages, &e->slots.cross[req->slot + i]);
+        e->slots.used[req->slot + i] = false;
+    }
+    if (req->slot < e->slots.first_free) e->slots.first_free = req->slot;
+    req->promised = 0;
+    proa_adapters_release(req->adapter);
+    if (req->samples_on_device) e->async.entries_reserved -= req->entries;
 }
 
-void proa_retire_check_device(proa_engine *e, proa_engine_request *req)
+void proa_retire_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error)
 {
-    proa_err why = {.status = PROA_OK};
-    if (proa_rank_set_failed(&e->ranks, &why) == PROA_OK) return;
-    atomic_fetch_add_explicit(&e->shared.failures, 1, memory_order_relaxed);
-    proa_prefix_cache_disable(e);
-    for (proa_engine_request *other = e->running.first; other; other = other->next) fail_request(other, &why);
-    if (req) fail_request(req, &why);
+    if (req->phase != PROA_PHASE_QUEUED) proa_retire_release_request(e, req);
+    proa_emit_done(e, req, finish, error);
 }
 
 void proa_retire_ended(proa_engine *e)
@@ -30,8 +35,7 @@ void proa_retire_ended(proa_engine *e)
     proa_wakeups_begin();
     for (proa_engine_request *req; (req = proa_request_list_pop(&e->running));) {
         if (req->ending == PROA_FINISH_NONE) proa_request_list_push(&kept, req);
-        else
-            proa_admission_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
+        else proa_retire_finish(e, req, req->ending, req->ending == PROA_FINISH_ERROR ? &req->error : NULL);
     }
     proa_wakeups_end();
     e->running = kept;

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
- * retire.h - running requests end, by themselves or because the device has failed. Private to src/engine.
+ * retire.h - requests end, and return their pages and slots. Private to src/engine.
  * Threads: the stepping thread. */
 #ifndef PROA_ENGINE_SCHED_RETIRE_H
 #define PROA_ENGINE_SCHED_RETIRE_H
 
-#include "engine/speculate/proposer.h"
+#include "engine/sched/request.h"
 
-/* Called when results have arrived, before they are used. If the device has failed, the end of all running requests is
- * decided, with its error, and so is that of `req`, which may be in no list (NULL: none). */
-void proa_retire_check_device(proa_engine *e, proa_engine_request *req);
-/* Once a step: requests whose end was decided (proa_engine_request.ending) leave the running list and emit DONE. */
+/* Returns the pages and slots of an admitted request, at its end or when it is preempted. Its results that are in
+ * flight are dropped. */
+void proa_retire_release_request(proa_engine *e, proa_engine_request *req);
+/* Emits DONE. The request is in no list any more; it may have been running or waiting. error: why it failed, or
+ * NULL. */
+void proa_retire_finish(proa_engine *e, proa_engine_request *req, proa_finish finish, const proa_err *error);
+/* Once a step: running requests whose end was decided (proa_engine_request.ending) leave the list and finish. */
 void proa_retire_ended(proa_engine *e);
 
 #endif

@@ -47,12 +47,42 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "engine/engine.h"
+#include "engine/sched/encode.h"
 #include "engine/sched/prefix_cache.h"
 #include "engine/sched/retire.h"
 
-static bool has_decoder(const proa_engine *e)
+/* Rows that decode in a step. Where steps of other sequences are in flight, each has its part of all: those that it
+ * leaves out fit into the steps that follow. On a CPU fewer rows take as long, since its stages share the memory from
+ * which they read the weights. */
+static int64_t decode_rows_most(const proa_engine *e)
 {
-    return e->model->arch->kind != PROA_KIND_ENCODER;
+    enum { HOST_ROWS_MIN = 8 };
+    int64_t decoding = 0, least = e->device->host ? HOST_ROWS_MIN : 1;
+    if (e->async.mode != PROA_SAMPLE_STAGES) return INT64_MAX;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        for (int32_t i = 0; i < req->width && req->phase == PROA_PHASE_DECODER; i++)
+            decoding += req->seq[i].finish == PROA_FINISH_NONE && req->seq[i].length >= req->prompt_count;
+    return proa_max64(least, proa_ceil_div(decoding, e->async.groups));
+}
+
+/* follows: whether the pass takes sequences whose tokens the oldest step in flight samples. False: it has no rows. */
+static bool build_pass(proa_engine *e, bool follows)
+{
+    e->async.follows = follows;
+    int64_t decode_rows_max = decode_rows_most(e);
+    proa_admission_reserve(e);
+    proa_batch_build(e, decode_rows_max);
+    return e->step.rows > 0;
+}
+
+/* With as many steps in flight as there are groups, the oldest one ends next: its sequences go on on the device. So
+ * they do if there is nothing else to run. */
+static bool build_next_pass(proa_engine *e)
+{
+    const proa_async_steps *a = &e->async;
+    bool can_follow = a->mode == PROA_SAMPLE_STAGES && a->most > a->groups && a->count > 0;
+    bool follows = can_follow && a->count >= a->groups;
+    return build_pass(e, follows) || (can_follow && !follows && build_pass(e, true));
 }
 
 /* Runs one pass over all decoding rows and, in what is left of the token budget, prompt chunks. Rows whose tokens
@@ -61,8 +91,7 @@ static bool has_decoder(const proa_engine *e)
 static bool submit_decoder_pass(proa_engine *e)
 {
     proa_speculate_propose(e);
-    proa_batch_build(e);
-    if (!e->step.rows) return false;
+    if (!build_next_pass(e)) return false;
     proa_batch batch = proa_batch_of_step(e);
     proa_model_decode(e->model, e->kv, &batch);
     e->now.steps++;
@@ -172,8 +201,8 @@ bool proa_sched_step(proa_engine *e)
     any = proa_queue_update(e) || any;
     int64_t begin = proa_clock_ns();
     proa_prefix_cache_poll(e);
-    if (proa_encode_has_encoder(e)) proa_encode_step(e);
-    if (has_decoder(e)) {
+    if (proa_engine_has_encoder(e)) proa_encode_step(e);
+    if (proa_engine_has_decoder(e)) {
         if (e->async.mode == PROA_SAMPLE_STAGES) stages_step(e);
         else decoder_step(e);
     }
@@ -181,4 +210,14 @@ bool proa_sched_step(proa_engine *e)
     publish_stats(e);
     proa_jobs_enter(outer);
     return any || moves || e->writes_left;
+}
+
+proa_status proa_sched_run_job(proa_engine *e, void (*run)(void *arg), void *arg, proa_err *err)
+{
+    bool done;
+    PROA_TRY(proa_jobs_hand_over(e, run, arg, &done, err));
+    if (done) return PROA_OK;
+    while (proa_inflight_any(e)) proa_sched_step(e);
+    run(arg);
+    return PROA_OK;
 }
