@@ -7,28 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- tokens chosen in this step ---- */
-
-static proa_chosen *find_chosen(const proa_beam *b, int32_t token)
-{
-    uint64_t mask = (uint64_t)b->chosen_size - 1;
-    uint64_t i = ((uint64_t)(uint32_t)token * 0x9e3779b97f4a7c15U >> 32) & mask;
-    while (b->chosen[i].count && b->chosen[i].token != token) i = (i + 1) & mask;
-    return &b->chosen[i];
-}
-
-static void count_chosen(proa_beam *b, int32_t token)
-{
-    proa_chosen *entry = find_chosen(b, token);
-    entry->token = token;
-    entry->count++;
-}
-
-int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token)
-{
-    return find_chosen(b, token)->count;
-}
-
 /* ---- hypotheses: BeamHypotheses of generation/beam_search.py, scores in f64 as Python's ---- */
 
 static proa_place *places_of(const proa_beam *b, int32_t first)
@@ -87,13 +65,13 @@ static void step_group(proa_beam *b, int32_t first, const int32_t *tokens, const
 void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *logprobs)
 {
     bool all_done = true;
-    memset(b->chosen, 0, (size_t)b->chosen_size * sizeof *b->chosen);
+    proa_beam_clear_chosen(b);
     for (int32_t first = 0; first < b->o.beams; first += b->group_size) {
         if (b->hyp[first].done) pad_group(b, first);
         else step_group(b, first, tokens, logprobs);
         all_done &= b->hyp[first].done != 0;
         for (int32_t i = first; i < first + b->group_size; i++)
-            count_chosen(b, proa_beam_tokens(b, b->length - 1)[i]);
+            proa_beam_count_chosen(b, proa_beam_tokens(b, b->length - 1)[i]);
     }
     b->over = all_done || b->length == b->o.max_new;
 }

@@ -19,6 +19,35 @@ float proa_beam_length_divisor(const proa_beam *b, int64_t length)
     return b->o.length_penalty == 0 || length == 1 ? 1 : proa_beam_norm(b, length);
 }
 
+/* ---- tokens that groups chose in this step ---- */
+
+static proa_chosen *find_chosen(const proa_beam *b, int32_t token)
+{
+    uint64_t mask = (uint64_t)b->chosen_size - 1;
+    uint64_t i = ((uint64_t)(uint32_t)token * 0x9e3779b97f4a7c15U >> 32) & mask;
+    while (b->chosen[i].count && b->chosen[i].token != token) i = (i + 1) & mask;
+    return &b->chosen[i];
+}
+
+void proa_beam_clear_chosen(proa_beam *b)
+{
+    memset(b->chosen, 0, (size_t)b->chosen_size * sizeof *b->chosen);
+}
+
+void proa_beam_count_chosen(proa_beam *b, int32_t token)
+{
+    proa_chosen *entry = find_chosen(b, token);
+    entry->token = token;
+    entry->count++;
+}
+
+int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token)
+{
+    return find_chosen(b, token)->count;
+}
+
+/* ---- the best candidates, in order ---- */
+
 static bool ranks_before(const proa_candidate *x, const proa_candidate *y)
 {
     if (x->key > y->key || x->key < y->key) return x->key > y->key;
@@ -116,6 +145,8 @@ void proa_beam_find_best(proa_beam *b, int32_t first, int32_t count, bool backwa
     }
     sort_best(b);
 }
+
+/* ---- running beams, places, results ---- */
 
 void proa_beam_turn(proa_beam *b)
 {

@@ -100,6 +100,11 @@ float proa_beam_length_divisor(const proa_beam *b, int64_t length);
 void proa_beam_find_best(proa_beam *b, int32_t first, int32_t count, bool backwards, const int32_t *tokens,
                          const float *logprobs);
 
+/* How many beams of earlier groups chose the token in this step; one more does; a step begins. */
+int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token);
+void proa_beam_count_chosen(proa_beam *b, int32_t token);
+void proa_beam_clear_chosen(proa_beam *b);
+
 /* Candidate c becomes running beam i of the next step. Once for each beam, after proa_beam_turn. */
 void proa_beam_turn(proa_beam *b); /* saves the state of the beams of the step before */
 void proa_beam_run(proa_beam *b, int32_t i, const proa_candidate *c);
@@ -119,8 +124,6 @@ void proa_beam_step_groups(proa_beam *b, const int32_t *tokens, const float *log
 void proa_beam_close_groups(proa_beam *b);
 /* Parameters of a step that only groups have. */
 void proa_beam_search_groups(const proa_beam *b, int64_t length, proa_beam_params *s);
-/* How many beams of earlier groups chose the token in this step. */
-int32_t proa_beam_chosen_count(const proa_beam *b, int32_t token);
 void proa_beam_step_pool(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft with pool, trtllm */
 void proa_beam_close_pool(proa_beam *b);
 void proa_beam_step_plain(proa_beam *b, const int32_t *tokens, const float *logprobs); /* ft without */
