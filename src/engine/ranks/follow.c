@@ -11,7 +11,7 @@
 #include "engine/memory.h"
 #include "engine/ranks/comms.h"
 #include "engine/ranks/greeting.h"
-#include "engine/ranks/rank_set.h"
+#include "engine/ranks/device_name.h"
 #include "engine/ranks/step_watch.h"
 #include "kv/pages.h"
 #include "kv/state_slots.h"

@@ -10,7 +10,7 @@
 #include "comm/numa.h"
 #include "comm/child.h"
 #include "comm/meet.h"
-#include "engine/ranks/rank_set.h"
+#include "engine/ranks/device_name.h"
 #include "engine/ranks/step_watch.h"
 #include <errno.h>
 #include <pthread.h>

@@ -35,11 +35,6 @@ typedef struct proa_rank_set {
  * option if it cannot have so many. */
 PROA_MUST_CHECK proa_status proa_rank_count(int32_t *ranks, int32_t tensor_parallel,
                                             int32_t pipeline_parallel, proa_err *err);
-/* The name of the device of a rank, where rank 0 has `device`. */
-const char *proa_rank_device_name(char out[32], const char *device, int32_t rank);
-/* The same of this process of MPI: the GPUs of a host are given to its ranks in their order. A launcher may have left
- * this process one GPU only, which is then its own (CUDA_VISIBLE_DEVICES). */
-const char *proa_rank_local_device(char out[32], const char *device);
 /* Opens the devices: "cpu" for all ranks, or "cuda:N", "cuda:N+1", ... ("cuda": from 0). threads: of all ranks
  * together, 0: all; each has at least one. kind: "thread", "process" or "mpi"; NULL: mpi in a
  * process that mpirun has started, else thread. INVALID names the option. */
