@@ -65,7 +65,7 @@ struct proa_worker_model {
     atomic_ullong bytes_in, bytes_out, bytes_passed, starts;
 };
 
-/* ---- worker.c, events.c, lifecycle.c ---- */
+/* ---- open.c, execute.c, lifecycle.c, worker.c ---- */
 
 /* Adds an instance to a model; its process, of that name, or the one of all instances, of the name of the model, starts
  * with proa_worker_start_all. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * worker.h - the state of a worker and of its instances, for worker.c, events.c and lifecycle.c.
+ * worker.h - the state of a worker and of its instances, for worker.c and the files above it.
  * Owner:   a worker belongs to its instances and ends with the last one. The process belongs to the worker's own
  *          thread; other threads borrow it (`users`).
  * Threads: the worker's `lock` guards the members below it and those of its instances; only the worker's own thread
