@@ -2,6 +2,7 @@
  * contract_native.c - the backend `engine`: Proa's own contract of tensors and parameters (README.md). */
 #include "backends/backends.h"
 #include "backends/llm/contract_native.h"
+#include "backends/llm/settings.h"
 #include "backends/tensors/io_shapes.h"
 
 #include "base/file.h"

@@ -47,6 +47,7 @@ typedef struct proa_token_counts {
 enum { PROA_READER_CHATS, PROA_READER_LONG, PROA_READERS };
 typedef struct proa_reader {
     proa_llm_model *llm_model;
+    void (*read)(proa_llm_request *req);
     proa_llm_request *first, **last; /* the queue; under llm_model->lock, like all members */
     pthread_cond_t arrived;
     pthread_t thread;
@@ -108,8 +109,6 @@ proa_status proa_llm_model_open(void **state, proa_served_model *model, const pr
                                 proa_err *err);
 void proa_llm_model_close(void *state);
 bool proa_llm_ready(void *state, proa_err *reason); /* whether a replica takes requests */
-/* A parameter of the model, or what the command line says for its backend; NULL: neither. */
-const char *proa_llm_setting(const proa_served_model *model, const char *key);
 /* Adapters of the engine (serve/backend.h). */
 proa_status proa_llm_load_adapter(void *state, const char *name, const char *path, proa_err *err);
 proa_status proa_llm_unload_adapter(void *state, const char *name, proa_err *err);
@@ -135,8 +134,8 @@ void proa_llm_figures(void *state, proa_buf *out);
 
 /* ---- readers.c ---- */
 
-/* Prepares the readers; a thread starts when it is first needed. */
-void proa_llm_readers_start(proa_llm_model *s);
+/* Prepares the readers, whose threads call read(); one starts when it is first needed. */
+void proa_llm_readers_start(proa_llm_model *s, void (*read)(proa_llm_request *req));
 void proa_llm_readers_stop(proa_llm_model *s); /* when no request is left */
 /* Queues a request for the reader. False: its thread could not be started, so the caller reads the request. */
 bool proa_llm_reader_take(proa_reader *r, proa_llm_request *req);

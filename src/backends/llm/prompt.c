@@ -3,6 +3,7 @@
  *            same for requests that a protocol sends typed and for those that a contract reads from tensors. Also the
  *            texts of a chat as messages, whose parsers are in text/message. */
 #include "backends/llm/request.h"
+#include "backends/llm/settings.h"
 
 #include "base/limits.h"
 #include <string.h>

@@ -35,7 +35,8 @@ static proa_llm_request *next_request(proa_reader *r)
 
 static void *reading_thread(void *arg)
 {
-    for (proa_llm_request *req; (req = next_request(arg)) != NULL;) proa_llm_request_read(req);
+    proa_reader *r = arg;
+    for (proa_llm_request *req; (req = next_request(r)) != NULL;) r->read(req);
     return NULL;
 }
 
@@ -54,11 +55,11 @@ bool proa_llm_reader_take(proa_reader *r, proa_llm_request *req)
     return runs;
 }
 
-void proa_llm_readers_start(proa_llm_model *s)
+void proa_llm_readers_start(proa_llm_model *s, void (*read)(proa_llm_request *req))
 {
     for (int i = 0; i < PROA_READERS; i++) {
         proa_reader *r = &s->readers[i];
-        *r = (proa_reader){.llm_model = s};
+        *r = (proa_reader){.llm_model = s, .read = read};
         r->last = &r->first;
         proa_cond_init(&r->arrived);
     }
