@@ -26,16 +26,16 @@ static void on_disconnect(proa_http_exchange *x)
     proa_oai_release(job);
 }
 
-proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
+proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind, const proa_oai_form *form)
 {
     proa_oai *job = proa_calloc(1, sizeof *job);
-    *job = (proa_oai){.api = api, .x = x, .kind = kind, .form = &proa_oai_forms[kind], .live = 1};
+    *job = (proa_oai){.api = api, .x = x, .kind = kind, .form = form, .live = 1};
     proa_arena_init(&job->arena);
     job->created = (int64_t)time(NULL);
     job->client = proa_http_client(api, x, &job->arena);
     proa_buf_init(&job->out, (size_t)PROA_OPENAI_ANSWER_MAX);
-    job->id = proa_arena_printf(&job->arena, "%s%016llx%08x", job->form->id,
-                                (unsigned long long)proa_oai_random(), (unsigned)(proa_oai_random() >> 32));
+    job->id = proa_arena_printf(&job->arena, "%s%016llx%08x", form->id, (unsigned long long)proa_oai_random(),
+                                (unsigned)(proa_oai_random() >> 32));
     x->user = job;
     proa_http_on_disconnect(x, on_disconnect);
     return job;
@@ -60,6 +60,14 @@ static void release_choice(proa_oai_choice *c)
     proa_buf_release(&c->offsets);
 }
 
+static void release_items(proa_oai *job)
+{
+    for (int32_t i = 0; i < job->items_count; i++) {
+        proa_buf_release(&job->items[i].text);
+        proa_buf_release(&job->items[i].logprobs);
+    }
+}
+
 void proa_oai_release(proa_oai *job)
 {
     if (job->live > 0 || job->x) return;
@@ -69,7 +77,7 @@ void proa_oai_release(proa_oai *job)
     proa_json_free(job->body);
     proa_json_free(job->chat);
     proa_buf_release(&job->out);
-    proa_oai_release_items(job);
+    release_items(job);
     proa_arena_release(&job->arena);
     free(job);
 }

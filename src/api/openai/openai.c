@@ -57,7 +57,7 @@ static void make_choices(proa_oai *job)
 
 static void start_job(proa_api *api, proa_http_exchange *x, proa_oai_kind kind)
 {
-    proa_oai *job = proa_oai_new(api, x, kind);
+    proa_oai *job = proa_oai_new(api, x, kind, &proa_oai_forms[kind]);
     if (!proa_oai_read(job)) proa_oai_give_up(job);
     else {
         make_choices(job);

@@ -193,7 +193,8 @@ typedef struct proa_oai {
     proa_buf out;
 } proa_oai;
 
-proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind);
+/* form: the row of that kind */
+proa_oai *proa_oai_new(proa_api *api, proa_http_exchange *x, proa_oai_kind kind, const proa_oai_form *form);
 void proa_oai_choice_init(proa_oai_choice *c);
 /* grammar.c: response_format and vLLM's guided_... and structured_outputs are checked; which option of ours they set,
  * and from which value (NULL: a switch that is on). NULL: none. */
@@ -237,7 +238,6 @@ void proa_oai_take_items(proa_oai *job, proa_oai_choice *c, const proa_generated
 void proa_oai_write_items(proa_oai *job, int32_t index); /* forms: write_chunk */
 void proa_oai_end_item(proa_oai *job);                   /* the open item, if there is one */
 void proa_oai_end_items(proa_oai *job); /* the same; without any item, an empty text is one */
-void proa_oai_release_items(proa_oai *job);
 /* ---- chat.c: messages and tools ---- */
 /* Also sets job->message: which tools may be called, and how reasoning is answered. */
 bool proa_oai_check_chat(proa_oai *job);

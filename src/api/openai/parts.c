@@ -166,11 +166,3 @@ void proa_oai_end_items(proa_oai *job)
     if (job->items_count == 0) begin_item(job, PROA_PART_CONTENT, NULL, (proa_str){"", 0});
     proa_oai_end_item(job);
 }
-
-void proa_oai_release_items(proa_oai *job)
-{
-    for (int32_t i = 0; i < job->items_count; i++) {
-        proa_buf_release(&job->items[i].text);
-        proa_buf_release(&job->items[i].logprobs);
-    }
-}
