@@ -28,6 +28,7 @@ void proa_overlay_vec_avx2(proa_ops *ops)
     ops->lora = lora_op;
     ops->conv_state = conv_state;
     ops->gated_delta = gated_delta;
+    ops->selective_scan = selective_scan;
     ops->attend = proa_attend_avx2;
     ops->log_sum_exp = log_sum_exp;
     ops->top_k = top_k;

@@ -6,6 +6,7 @@
 #define PROA_KERNELS_CPU_VEC_STATE_H
 
 #include "kernels/cpu/vec_rows.h"
+#include "kernels/state_heads.h"
 
 #define STATE_VECTORS 4  /* at once: a piece of a state of 128 rows is then 32 KiB with 16 lanes */
 #define DELTA_ROWS    16 /* whose q, k and rates are prepared at once */
@@ -98,13 +99,6 @@ static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *c
 
 /* ---- gated_delta ---- */
 
-typedef struct delta_job {
-    proa_view y, x, rates;
-    const proa_delta *d;
-    const proa_layer_state *state;
-    const proa_spans *spans;
-} delta_job;
-
 /* Rows of a head: q and k divided by their norms, q also by sqrt(dk); the decay and sigmoid(b). */
 typedef struct delta_rows {
     float q[DELTA_ROWS][PROA_STATE_DIM_MAX], k[DELTA_ROWS][PROA_STATE_DIM_MAX];
@@ -130,20 +124,19 @@ static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
 }
 
 /* Rows [row, row + count) of head h. */
-static void read_delta_rows(delta_rows *r, const delta_job *job, int64_t row, int64_t count, int64_t h)
+static void read_delta_rows(delta_rows *r, const proa_state_job *job, int64_t row, int64_t count, int64_t h)
 {
-    const proa_delta *d = job->d;
+    const proa_delta *d = job->delta;
     const int64_t dk = d->key_dim, dv = d->value_dim, kh = h / (d->value_heads / d->key_heads);
     r->count = count;
     for (int64_t i = 0; i < count; i++) {
         const float *x = row_at(job->x, row + i), *rates = row_at(job->rates, row + i);
         const double sum = (double)rates[d->value_heads + h] + (double)d->bias[h];
-        const double soft_plus = sum > 20 ? sum : log1p(exp(sum));
         divide_by_norm(r->q[i], x + kh * dk, dk, 1 / sqrt((double)dk));
         divide_by_norm(r->k[i], x + (d->key_heads + kh) * dk, dk, 1);
         r->v[i] = x + 2 * d->key_heads * dk + h * dv;
         r->y[i] = row_at(job->y, row + i) + h * dv;
-        r->decay[i] = (float)exp(-exp((double)d->rate[h]) * soft_plus);
+        r->decay[i] = (float)exp(-exp((double)d->rate[h]) * proa_soft_plus(sum));
         r->beta[i] = (float)(1 / (1 + exp(-(double)rates[h])));
     }
 }
@@ -218,31 +211,97 @@ static void delta_state(const delta_rows *r, float *S, int64_t dk, int64_t dv)
     for (; at < dv; at += V_WIDTH) delta_columns(r, S, at, dk, dv, 1, proa_min64(V_WIDTH, dv - at));
 }
 
-/* Items are value heads. */
-static void delta_heads(void *arg, int64_t begin, int64_t end, int worker)
+static void delta_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
 {
-    PROA_UNUSED(worker);
-    const delta_job *job = arg;
-    const int64_t dk = job->d->key_dim, dv = job->d->value_dim;
     delta_rows rows;
-    for (int64_t s = 0; s < job->spans->count; s++) {
-        const proa_span *span = &job->spans->span[s];
-        for (int64_t h = begin; h < end && span->rows > 0; h++) {
-            float *S = job->state->base + span->state * job->state->stride + h * dk * dv;
-            if (!proa_span_continues(span)) memset(S, 0, (size_t)(dk * dv) * sizeof *S);
-            for (int64_t i = 0; i < span->rows; i += DELTA_ROWS) {
-                read_delta_rows(&rows, job, span->row + i, proa_min64(DELTA_ROWS, span->rows - i), h);
-                delta_state(&rows, S, dk, dv);
-            }
-        }
+    for (int64_t i = 0; i < count; i += DELTA_ROWS) {
+        read_delta_rows(&rows, job, row + i, proa_min64(DELTA_ROWS, count - i), h);
+        delta_state(&rows, S, job->delta->key_dim, job->delta->value_dim);
     }
 }
 
 static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
                         const proa_layer_state *state, const proa_spans *spans)
 {
-    delta_job job = {y, x, rates, d, state, spans};
-    proa_pool_run(c->pool, d->value_heads, 1, delta_heads, &job);
+    proa_state_job job = {y,
+                          x,
+                          rates,
+                          state,
+                          spans,
+                          .delta = d,
+                          .heads = d->value_heads,
+                          .size = d->key_dim * d->value_dim,
+                          .rows = delta_head};
+    proa_state_heads(c, &job);
+}
+
+/* ---- selective_scan ---- */
+
+/* A row of a head: B and C of its group. */
+typedef struct scan_row {
+    const float *v, *B, *C;
+    float *y;
+    float step, decay, skip;
+} scan_row;
+
+static scan_row read_scan_row(const proa_state_job *job, int64_t row, int64_t h)
+{
+    const proa_state_space *p = job->scan;
+    const int64_t group = h / (p->heads / p->groups);
+    const float *x = row_at(job->x, row), *B = x + p->heads * p->value_dim + group * p->state_dim;
+    const double step = proa_scan_step(p, row_at(job->rates, row)[h], h);
+    return (scan_row){.v = x + h * p->value_dim,
+                      .B = B,
+                      .C = B + p->groups * p->state_dim,
+                      .y = row_at(job->y, row) + h * p->value_dim,
+                      .step = (float)step,
+                      .decay = (float)exp(-exp((double)p->rate[h]) * step),
+                      .skip = p->skip[h]};
+}
+
+/* S = decay S + B (step v)^T; y = skip v + C^T S, of `count` vectors of columns from `column` on. */
+V_INLINE void scan_columns(const scan_row *r, float *S, int64_t column, int64_t dk, int64_t dv, int count,
+                           int64_t lanes)
+{
+    vf taken[STATE_VECTORS], y[STATE_VECTORS];
+    const vf decay = v_set1(r->decay);
+    for (int v = 0; v < count; v++) {
+        const vf value = load_lanes(r->v + column + v * V_WIDTH, count, lanes);
+        taken[v] = v_mul(v_set1(r->step), value);
+        y[v] = v_mul(v_set1(r->skip), value);
+    }
+    for (int64_t i = 0; i < dk; i++) {
+        const vf in = v_set1(r->B[i]), out = v_set1(r->C[i]);
+        V_UNROLL for (int v = 0; v < count; v++)
+        {
+            float *at = S + i * dv + column + v * V_WIDTH;
+            const vf state = v_fma(in, taken[v], v_mul(decay, load_lanes(at, count, lanes)));
+            store_lanes(at, state, count, lanes);
+            y[v] = v_fma(out, state, y[v]);
+        }
+    }
+    for (int v = 0; v < count; v++) store_lanes(r->y + column + v * V_WIDTH, y[v], count, lanes);
+}
+
+static void scan_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
+{
+    const int64_t dk = job->scan->state_dim, dv = job->scan->value_dim;
+    for (int64_t i = 0; i < count; i++) {
+        const scan_row r = read_scan_row(job, row + i, h);
+        int64_t at = 0;
+        for (; at + STATE_VECTORS * V_WIDTH <= dv; at += STATE_VECTORS * V_WIDTH)
+            scan_columns(&r, S, at, dk, dv, STATE_VECTORS, V_WIDTH);
+        for (; at < dv; at += V_WIDTH) scan_columns(&r, S, at, dk, dv, 1, proa_min64(V_WIDTH, dv - at));
+    }
+}
+
+static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_state_space *p,
+                           const proa_layer_state *state, const proa_spans *spans)
+{
+    const int64_t size = p->state_dim * p->value_dim;
+    proa_state_job job = {
+        y, x, rates, state, spans, .scan = p, .heads = p->heads, .size = size, .rows = scan_head};
+    proa_state_heads(c, &job);
 }
 
 #endif

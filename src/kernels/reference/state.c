@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "kernels/reference/view_at.h"
+#include "kernels/state_heads.h"
 #include <math.h>
 #include <string.h>
 
@@ -77,13 +78,6 @@ void proa_conv_state_reference(proa_ctx *c, proa_view y, proa_view x, const proa
 
 /* ---- gated_delta, in f32: its sums have as many terms as a key has numbers ---- */
 
-typedef struct delta_job {
-    proa_view y, x, rates;
-    const proa_delta *d;
-    const proa_layer_state *state;
-    const proa_spans *spans;
-} delta_job;
-
 /* out = scale * x / |x| */
 static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
 {
@@ -93,23 +87,18 @@ static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
     for (int64_t i = 0; i < n; i++) out[i] = (float)((double)x[i] * factor);
 }
 
-static double soft_plus(double x)
-{
-    return x > 20 ? x : log1p(exp(x));
-}
-
 /* One row of head h: its state S [dk][dv] decays, takes the difference between v and what it gives for k, and gives y
  * for q. */
-static void delta_row(const delta_job *job, float *S, int64_t row, int64_t h)
+static void delta_row(const proa_state_job *job, float *S, int64_t row, int64_t h)
 {
-    const proa_delta *d = job->d;
+    const proa_delta *d = job->delta;
     const int64_t dk = d->key_dim, dv = d->value_dim, kh = h / (d->value_heads / d->key_heads);
     const float *q_in = at_row(job->x, row, kh * dk), *k_in = at_row(job->x, row, (d->key_heads + kh) * dk);
     const float *v = at_row(job->x, row, 2 * d->key_heads * dk + h * dv);
     float q[PROA_STATE_DIM_MAX], k[PROA_STATE_DIM_MAX], *y = at_row(job->y, row, h * dv);
     float given[PROA_STATE_DIM_MAX] = {0};
     double b = (double)*at_row(job->rates, row, h), a = (double)*at_row(job->rates, row, d->value_heads + h);
-    float decay = (float)exp(-exp((double)d->rate[h]) * soft_plus(a + (double)d->bias[h]));
+    float decay = (float)exp(-exp((double)d->rate[h]) * proa_soft_plus(a + (double)d->bias[h]));
     float beta = (float)(1 / (1 + exp(-b)));
     divide_by_norm(q, q_in, dk, 1 / sqrt((double)dk));
     divide_by_norm(k, k_in, dk, 1);
@@ -127,52 +116,36 @@ static void delta_row(const delta_job *job, float *S, int64_t row, int64_t h)
         }
 }
 
-static void delta_heads(void *arg, int64_t begin, int64_t end, int worker)
+static void delta_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
 {
-    PROA_UNUSED(worker);
-    const delta_job *job = arg;
-    const int64_t size = job->d->key_dim * job->d->value_dim;
-    for (int64_t s = 0; s < job->spans->count; s++) {
-        const proa_span *span = &job->spans->span[s];
-        for (int64_t h = begin; h < end && span->rows > 0; h++) {
-            float *S = job->state->base + span->state * job->state->stride + h * size;
-            if (!proa_span_continues(span)) memset(S, 0, (size_t)size * sizeof *S);
-            for (int64_t i = 0; i < span->rows; i++) delta_row(job, S, span->row + i, h);
-        }
-    }
+    for (int64_t i = 0; i < count; i++) delta_row(job, S, row + i, h);
 }
 
 void proa_gated_delta_reference(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
                                 const proa_layer_state *state, const proa_spans *spans)
 {
-    delta_job job = {y, x, rates, d, state, spans};
-    proa_pool_run(c->pool, d->value_heads, 1, delta_heads, &job);
+    proa_state_job job = {y,
+                          x,
+                          rates,
+                          state,
+                          spans,
+                          .delta = d,
+                          .heads = d->value_heads,
+                          .size = d->key_dim * d->value_dim,
+                          .rows = delta_head};
+    proa_state_heads(c, &job);
 }
 
 /* ---- selective_scan, in f32: its sums have as many terms as a state has rows ---- */
 
-typedef struct scan_job {
-    proa_view y, x, rates;
-    const proa_state_space *p;
-    const proa_layer_state *state;
-    const proa_spans *spans;
-} scan_job;
-
-/* How far the state of head h goes at a row. */
-static double scan_step(const scan_job *job, int64_t row, int64_t h)
-{
-    double d = soft_plus((double)*at_row(job->rates, row, h) + (double)job->p->bias[h]);
-    return fmin(fmax(d, (double)job->p->least), (double)job->p->most);
-}
-
 /* One row of head h: its state S [dk][dv] decays, takes B v, and gives y for C. */
-static void scan_row(const scan_job *job, float *S, int64_t row, int64_t h)
+static void scan_row(const proa_state_job *job, float *S, int64_t row, int64_t h)
 {
-    const proa_state_space *p = job->p;
+    const proa_state_space *p = job->scan;
     const int64_t dk = p->state_dim, dv = p->value_dim, group = h / (p->heads / p->groups);
     const float *v = at_row(job->x, row, h * dv), *B = at_row(job->x, row, p->heads * dv + group * dk);
     const float *C = B + p->groups * dk;
-    double step = scan_step(job, row, h);
+    double step = proa_scan_step(p, *at_row(job->rates, row, h), h);
     float decay = (float)exp(-exp((double)p->rate[h]) * step), taken[PROA_STATE_DIM_MAX];
     float *y = at_row(job->y, row, h * dv);
     for (int64_t j = 0; j < dv; j++) {
@@ -186,25 +159,17 @@ static void scan_row(const scan_job *job, float *S, int64_t row, int64_t h)
         }
 }
 
-static void scan_heads(void *arg, int64_t begin, int64_t end, int worker)
+static void scan_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
 {
-    PROA_UNUSED(worker);
-    const scan_job *job = arg;
-    const int64_t size = job->p->state_dim * job->p->value_dim;
-    for (int64_t s = 0; s < job->spans->count; s++) {
-        const proa_span *span = &job->spans->span[s];
-        for (int64_t h = begin; h < end && span->rows > 0; h++) {
-            float *S = job->state->base + span->state * job->state->stride + h * size;
-            if (!proa_span_continues(span)) memset(S, 0, (size_t)size * sizeof *S);
-            for (int64_t i = 0; i < span->rows; i++) scan_row(job, S, span->row + i, h);
-        }
-    }
+    for (int64_t i = 0; i < count; i++) scan_row(job, S, row + i, h);
 }
 
 void proa_selective_scan_reference(proa_ctx *c, proa_view y, proa_view x, proa_view rates,
                                    const proa_state_space *p, const proa_layer_state *state,
                                    const proa_spans *spans)
 {
-    scan_job job = {y, x, rates, p, state, spans};
-    proa_pool_run(c->pool, p->heads, 1, scan_heads, &job);
+    const int64_t size = p->state_dim * p->value_dim;
+    proa_state_job job = {
+        y, x, rates, state, spans, .scan = p, .heads = p->heads, .size = size, .rows = scan_head};
+    proa_state_heads(c, &job);
 }

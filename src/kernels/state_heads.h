@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * state_heads.h - the loop of ops whose heads have a state each (`gated_delta`, `selective_scan`), for the reference
+ * and for the kernels of a CPU level.
+ * Threads: a head is one thread's, so that the order of its sums never depends on how many there are. */
+#ifndef PROA_KERNELS_STATE_HEADS_H
+#define PROA_KERNELS_STATE_HEADS_H
+
+#include "base/checked.h"
+#include "base/thread.h"
+#include "kernels/ops.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct proa_state_job proa_state_job;
+struct proa_state_job {
+    proa_view y, x, rates;
+    const proa_layer_state *state;
+    const proa_spans *spans;
+    const proa_delta *delta;      /* of gated_delta */
+    const proa_state_space *scan; /* of selective_scan */
+    int64_t heads, size;          /* numbers of a head's state */
+    /* Rows [row, row + count) of head h, whose state is S. */
+    void (*rows)(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h);
+};
+
+/* Items are heads. */
+static inline void proa_state_some_heads(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const proa_state_job *job = arg;
+    for (int64_t s = 0; s < job->spans->count; s++) {
+        const proa_span *span = &job->spans->span[s];
+        for (int64_t h = begin; h < end && span->rows > 0; h++) {
+            float *S = job->state->base + span->state * job->state->stride + h * job->size;
+            if (!proa_span_continues(span)) memset(S, 0, (size_t)job->size * sizeof *S);
+            job->rows(job, S, span->row, span->rows, h);
+        }
+    }
+}
+
+static inline void proa_state_heads(proa_ctx *c, proa_state_job *job)
+{
+    proa_pool_run(c->pool, job->heads, 1, proa_state_some_heads, job);
+}
+
+static inline double proa_soft_plus(double x)
+{
+    return x > 20 ? x : log1p(exp(x));
+}
+
+/* How far the state of head h goes at a row whose rate is dt. */
+static inline double proa_scan_step(const proa_state_space *p, float dt, int64_t h)
+{
+    const double step = proa_soft_plus((double)dt + (double)p->bias[h]);
+    return fmin(fmax(step, (double)p->least), (double)p->most);
+}
+
+#endif
