@@ -196,6 +196,14 @@ static const proa_name *row_of_part(const proa_name *row, int part)
     return other->name ? other : NULL;
 }
 
+/* Rows of a tensor before a part of it. Parts are equal, but for what a recurrent layer makes of its input: what is
+ * convolved, then gates. */
+static int64_t rows_before_part(const proa_config *c, const proa_name *row, int64_t rows, int part, int parts)
+{
+    if (row->rows == PROA_DIM_MIX && parts == 2 && part == 1) return proa_dim_size(c, PROA_DIM_CONVOLVED);
+    return rows * part / parts;
+}
+
 bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, int parts, proa_bound_tensor *out)
 {
     char filled[PROA_TENSOR_NAME_MAX + 1];
@@ -207,9 +215,10 @@ bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, i
     int64_t at = has_layer(row) ? layer : stack->layers, first = 0, before = rows_before(t, row);
     const proa_param *param = proa_params_at(stack, at, row->slot);
     if (param->parts == 0 || place_rows(t, row, layer, &first) + before != param->rows) return false;
-    int64_t rows = rows_of(row, &t->config) / parts;
+    int64_t all = rows_of(row, &t->config), from = rows_before_part(&t->config, row, all, part, parts);
+    int64_t rows = rows_before_part(&t->config, row, all, part + 1, parts) - from;
     *out = (proa_bound_tensor){.param = param, .name = row, .rows = rows, .experts = param->experts};
-    out->first = first + before + part * rows;
+    out->first = first + before + from;
     out->cols = row->role == PROA_ROLE_VECTOR ? 0 : param->cols;
     t->found[row->stack][at * PROA_SLOT_COUNT + row->slot] += rows + before;
     return true;

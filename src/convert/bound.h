@@ -42,9 +42,9 @@ const proa_arch *proa_bound_class(const char *hf);
  * has other programs than the model's own. */
 bool proa_bound_aim(proa_bound *t, const proa_arch *arch);
 /* The tensor of one layer, and counts its rows as looked up. name: with "%d" for the layer and perhaps for the expert,
- * and its ending; layer: -1 if the name has none. part, parts: one of the equal parts that follow each other along the
- * rows; 0, 1: all. If several slots share a tensor head by head (DeepSeek's kv_b_proj), a part is that of one slot.
- * False: the model has none. */
+ * and its ending; layer: -1 if the name has none. part, parts: one of the parts that follow each other along the rows,
+ * which are equal but for a recurrent layer's; 0, 1: all. If several slots share a tensor head by head (DeepSeek's
+ * kv_b_proj), a part is that of one slot. False: the model has none. */
 bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, int parts, proa_bound_tensor *out);
 /* The name of a stored tensor of which some rows were not looked up, neither under another name; NULL: none. */
 const char *proa_bound_left(const proa_bound *t);

@@ -33,9 +33,10 @@ typedef struct tensor {
     proa_bound_tensor from;
     const float *values; /* instead: numbers that are computed (rotary factors) */
     proa_gguf_use use;
-    int form;              /* of proa_gguf_form */
-    int64_t heads;         /* of a rotated one */
-    const int64_t *stored; /* [rows] of a STORED one: the row of the slot that is row i of the class's tensor */
+    int form;      /* of proa_gguf_form */
+    int64_t heads; /* of a rotated one */
+    const int64_t *stored; /* [rows] of a STORED or TILED one: the row of the slot that is row i of the file's tensor */
+    const int64_t *stored_cols; /* [columns] the same; NULL: in order */
     proa_encoding encoding;
     proa_dtype dtype;
     int32_t rank;
@@ -150,6 +151,28 @@ static proa_status set_stored_rows(writer *w, tensor *t)
     return PROA_OK;
 }
 
+/* count numbers behind `first` others, as undo_tiles of the reader reads them back: of[tiled number] = the class's. */
+static int64_t *make_tiles(writer *w, int64_t first, int64_t count)
+{
+    const proa_config *c = &w->bound.config;
+    int64_t *of = PROA_ARENA_NEW(&w->bound.arena, int64_t, first + count), *out = of;
+    int64_t keys = c->key_heads, each = c->value_heads / keys, d = count / c->value_heads;
+    for (int64_t i = 0; i < first; i++) *out++ = i;
+    for (int64_t r = 0; r < each; r++)
+        for (int64_t k = 0; k < keys; k++)
+            for (int64_t i = 0; i < d; i++) *out++ = first + (k * each + r) * d + i;
+    return of;
+}
+
+static void set_tiles(writer *w, tensor *t)
+{
+    const proa_config *c = &w->bound.config;
+    int64_t keys = t->use == PROA_GGUF_TILED_VALUES ? 2 * c->key_heads * c->key_dim : 0;
+    if (t->use == PROA_GGUF_TILED_ROWS || t->use == PROA_GGUF_TILED_VALUES)
+        t->stored = make_tiles(w, keys, t->from.rows - keys);
+    if (t->use == PROA_GGUF_TILED_COLS) t->stored_cols = make_tiles(w, 0, t->from.cols);
+}
+
 /* "blk.%d.attn_q" and an ending as the name of a layer's tensor. */
 static const char *fill_name(writer *w, const char *pattern, const char *ending, int64_t layer)
 {
@@ -185,6 +208,7 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     set_shape(w, &t);
     PROA_TRY(set_rotation(w, &t));
     PROA_TRY(set_stored_rows(w, &t));
+    set_tiles(w, &t);
     add_one(w, t);
     return PROA_OK;
 }
@@ -387,15 +411,27 @@ static int64_t slot_row(const tensor *t, int64_t r)
     return r - in_head + in_head % 2 * (d / 2) + in_head / 2;
 }
 
+/* A row of a matrix with its columns as they are stored. */
+static void read_stored_row(const tensor *t, int64_t expert, int64_t row, float *out)
+{
+    int64_t cols = t->from.cols;
+    proa_bound_read(&t->from, expert, row, out);
+    if (!t->stored_cols) return;
+    float *taken = proa_malloc((size_t)cols * sizeof *taken);
+    memcpy(taken, out, (size_t)cols * sizeof *taken);
+    for (int64_t i = 0; i < cols; i++) out[i] = taken[t->stored_cols[i]];
+    free(taken);
+}
+
 static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned char *out)
 {
     proa_wfmt format = t->encoding == PROA_ENCODING_Q8_0 ? PROA_WFMT_Q8_0 : PROA_WFMT_Q4_0;
     int64_t at;
     const proa_weight_part *part = proa_bound_part(&t->from, expert, row, &at);
     float *values = NULL;
-    if (part->normalised) {
+    if (part->normalised || t->stored_cols) {
         values = proa_malloc((size_t)t->from.cols * sizeof *values);
-        proa_bound_read(&t->from, expert, row, values);
+        read_stored_row(t, expert, row, values);
     }
     for (int64_t k = 0; k < t->from.cols; k += PROA_GROUP) {
         proa_quant_group g;
@@ -420,7 +456,7 @@ static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
         put_blocks(t, expert, in_expert, out);
         return;
     }
-    proa_bound_read(&t->from, expert, in_expert, row);
+    read_stored_row(t, expert, in_expert, row);
     proa_from_f32(out, t->dtype, row, t->from.cols);
 }
 

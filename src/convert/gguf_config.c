@@ -109,9 +109,9 @@ static int64_t expert_interval(const proa_config *c)
 /* A config.json may leave out what its class has as default, llama.cpp has others. */
 static optional_number find_experts(const proa_config *c, const char *key)
 {
-    if (!c->experts) return (optional_number){false, 0};
     if (strcmp(key, "nextn_predict_layers") == 0)
         return (optional_number){true, 0}; /* they are not written */
+    if (!c->experts) return (optional_number){false, 0};
     if (strcmp(key, "leading_dense_block_count") == 0)
         return (optional_number){true, (double)dense_layers(c)};
     if (strcmp(key, "expert_feed_forward_length") == 0)
@@ -266,6 +266,26 @@ static void put_recurrent(proa_gguf_values *v, const proa_gguf_arch *arch, const
         proa_gguf_value_bool(v, full_key(full, arch, "rope.scaling.finetuned"), c->rotary_dim > 0);
 }
 
+static void put_recurrent_list(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    if (!arch->recurrent_list) return;
+    proa_gguf_value_array(v, full_key(full, arch, "attention.recurrent_layers"), PROA_GGUF_BOOL, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) proa_buf_char(&v->bytes, proa_config_recurs(c, i));
+}
+
+/* How the rotated pairs are divided among the three positions of an image's part, and a fourth that none has. Text has
+ * one position thrice, so any division is the same to it: thirds. */
+static void put_rope_sections(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    int64_t pairs = c->rotary_dim / 2;
+    if (!arch->rope_sections) return;
+    proa_gguf_value_array(v, full_key(full, arch, "rope.dimension_sections"), PROA_GGUF_I32, 4);
+    for (int64_t i = 2; i >= 0; i--) proa_gguf_put_u32(&v->bytes, (uint32_t)((pairs + i) / 3));
+    proa_gguf_put_u32(&v->bytes, 0);
+}
+
 /* Which layers have the window, where the architecture has a list of them. */
 static void put_windows(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
@@ -359,6 +379,8 @@ proa_status proa_gguf_put_config(proa_gguf_values *v, const proa_gguf_arch *arch
     for (const proa_gguf_key *key = arch->keys; key->gguf; key++) PROA_TRY(put_key(v, arch, key, t, err));
     put_sizes(v, arch, &t->config);
     put_recurrent(v, arch, &t->config);
+    put_recurrent_list(v, arch, &t->config);
+    put_rope_sections(v, arch, &t->config);
     put_windows(v, arch, &t->config);
     put_rope(v, arch, &t->config);
     return PROA_OK;

@@ -286,6 +286,7 @@ bool proa_coded_format(proa_wfmt *format, const proa_tensor_source *source)
 {
     *format = PROA_WFMT_I4A32;
     if (proa_tensor_source_is_changed(source) || proa_tensor_source_is_turned(source)) return false;
+    if (!proa_tensor_source_keeps_groups(source)) return false;
     if (!proa_encoding_is_readable(source->encoding) || proa_tensor_source_is_float(source)) return false;
     switch (source->encoding) {
     case PROA_ENCODING_Q4_0:

@@ -150,7 +150,7 @@ static proa_wfmt scaled_format(const proa_scaled_codes *s, int64_t K)
 bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
 {
     *format = PROA_WFMT_Q8_0;
-    if (proa_tensor_source_is_turned(source)) return false;
+    if (proa_tensor_source_is_turned(source) || !proa_tensor_source_keeps_groups(source)) return false;
     switch (source->encoding) {
     case PROA_ENCODING_PLAIN:
     case PROA_ENCODING_PIECES: return false;

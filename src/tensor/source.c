@@ -50,7 +50,8 @@ bool proa_tensor_source_is_float(const proa_tensor_source *s)
 
 bool proa_tensor_source_is_plain(const proa_tensor_source *s)
 {
-    return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && !proa_tensor_source_is_changed(s);
+    return s->encoding == PROA_ENCODING_PLAIN && s->order.count[0] == 0 && s->col_order.count[0] == 0 &&
+           !proa_tensor_source_is_changed(s);
 }
 
 bool proa_tensor_source_is_turned(const proa_tensor_source *s)
@@ -87,7 +88,7 @@ proa_tensor_source proa_tensor_source_cols_of(const proa_tensor_source *s, int64
 {
     proa_tensor_source cols = *s;
     PROA_DASSERT(first + count <= s->view.shape[1] && !proa_encoding_is_computed(s->encoding));
-    if (s->encoding == PROA_ENCODING_PLAIN) {
+    if (s->encoding == PROA_ENCODING_PLAIN && s->col_order.count[0] == 0) {
         cols.view = proa_view_cols(s->view, first, first + count);
         return cols;
     }
@@ -117,12 +118,16 @@ proa_tensor_source proa_tensor_source_slice(const proa_tensor_source *all, int64
     return s;
 }
 
-int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row)
+static int64_t stored_place(const proa_row_order *o, int64_t row)
 {
-    const proa_row_order *o = &s->order;
     if (o->count[0] == 0) return row;
     int64_t c = row % o->count[2], b = row / o->count[2] % o->count[1], a = row / o->count[2] / o->count[1];
     return o->first + a * o->step[0] + b * o->step[1] + c * o->step[2];
+}
+
+int64_t proa_tensor_source_row(const proa_tensor_source *s, int64_t row)
+{
+    return stored_place(&s->order, row);
 }
 
 static void read_plain(const proa_view *v, int64_t row, int64_t col, int64_t n, float *out)
@@ -203,19 +208,29 @@ static void make_numbers(proa_encoding form, int64_t d, int64_t pos, int64_t col
     }
 }
 
-void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
+/* Numbers [col, col + n) of a stored row, counted from its first one. */
+static void read_stored(const proa_tensor_source *s, int64_t stored, int64_t col, int64_t n, float *out)
 {
-    int64_t stored = proa_tensor_source_row(s, row);
-    PROA_DASSERT(stored < s->view.shape[0] && col >= -s->cols_before &&
-                 col + n <= s->view.shape[1] + s->cols_behind);
-    PROA_DASSERT(proa_encoding_is_readable(s->encoding));
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
-    else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, s->first_col + col, n, out);
+    else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
     else if (proa_encoding_is_computed(s->encoding))
         make_numbers(s->encoding, s->view.shape[1], stored, col, n, out);
     else if (proa_tensor_source_is_turned(s))
-        for (int64_t i = 0; i < n; i++) read_blocks(s, s->first_col + col + i, stored, 1, &out[i]);
-    else read_blocks(s, stored, s->first_col + col, n, out);
+        for (int64_t i = 0; i < n; i++) read_blocks(s, col + i, stored, 1, &out[i]);
+    else read_blocks(s, stored, col, n, out);
+}
+
+void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t col, int64_t n, float *out)
+{
+    int64_t stored = proa_tensor_source_row(s, row), run = s->col_order.count[0] ? s->col_order.count[2] : 0;
+    PROA_DASSERT(stored < s->view.shape[0] && col >= -s->cols_before &&
+                 col + n <= s->view.shape[1] + s->cols_behind);
+    PROA_DASSERT(proa_encoding_is_readable(s->encoding));
+    for (int64_t i = 0, taken, at; i < n; i += taken) {
+        at = s->first_col + col + i;
+        taken = run ? proa_min64(n - i, run - at % run) : n - i;
+        read_stored(s, stored, stored_place(&s->col_order, at), taken, out + i);
+    }
     for (int64_t i = 0; s->negated_exp && i < n; i++) out[i] = (float)log(-(double)out[i]);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
@@ -225,7 +240,8 @@ bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t 
 {
     if (proa_tensor_source_is_float(s) || proa_tensor_source_is_changed(s)) return false;
     if (proa_encoding_is_computed(s->encoding) || proa_tensor_source_is_turned(s)) return false;
-    col += s->first_col;
+    if (!proa_tensor_source_keeps_groups(s)) return false;
+    col = stored_place(&s->col_order, col + s->first_col);
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_read_codes(group, s->scaled, s->first_row + proa_tensor_source_row(s, row), col);
     int64_t bytes = proa_encoding_row_bytes(s->encoding, stored_cols(s));
@@ -237,7 +253,7 @@ bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kin
                                  int64_t n, uint8_t *code, float *scale)
 {
     if (s->encoding != PROA_ENCODING_SCALED || proa_tensor_source_is_changed(s)) return false;
-    if (proa_tensor_source_is_turned(s)) return false;
+    if (proa_tensor_source_is_turned(s) || s->col_order.count[0]) return false;
     return proa_scaled_read_bytes(code, scale, s->scaled, kind, s->first_row + proa_tensor_source_row(s, row),
                                   s->first_col + col, n);
 }
@@ -247,7 +263,8 @@ static bool is_viewable(const proa_tensor_source *s)
 {
     proa_dtype d = s->view.dtype;
     bool known = d == PROA_DTYPE_F32 || d == PROA_DTYPE_F16 || d == PROA_DTYPE_BF16;
-    return s->encoding == PROA_ENCODING_PLAIN && !proa_tensor_source_is_changed(s) && known;
+    bool in_place = s->col_order.count[0] == 0 && !proa_tensor_source_is_changed(s);
+    return s->encoding == PROA_ENCODING_PLAIN && in_place && known;
 }
 
 /* *view: the rows from `row` on that are at equal distances in memory. Returns their number. */

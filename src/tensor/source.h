@@ -77,7 +77,8 @@ typedef struct proa_tensor_source {
     proa_encoding encoding;
     const struct proa_scaled_codes *scaled; /* SCALED: the codes; view.data is where they begin */
     int64_t first_row;                      /* SCALED: rows of the codes before the first row of view */
-    int64_t first_col; /* not PLAIN: stored numbers of each row before column 0; view.shape[1] counts from there */
+    /* Not PLAIN, or with a col_order: numbers of each row before column 0; view.shape[1] counts from there. */
+    int64_t first_col;
     /* PLAIN: the numbers. PIECES: data points to a proa_tensor_pieces, shape and strides are those of the whole matrix,
      * which is dense or the transpose of a dense one, and dtype is that of the pieces. Else data points to the stored
      * bytes, shape and strides are those of the decoded tensor, which is dense or the transpose of a dense one (the
@@ -88,10 +89,11 @@ typedef struct proa_tensor_source {
     /* Of columns that a rank has of a matrix: numbers of each row before and behind them, which can be read too. What
      * is made of whole rows, as a scale for each, is then the same in all ranks. */
     int64_t cols_before, cols_behind;
-    int64_t col_block;    /* PACKED: columns that could not be parted where it was packed; 0: 1 */
-    proa_row_order order; /* count[0] 0: all rows in stored order */
-    const float *factor;  /* [stored rows] multiplies each row; NULL: none */
-    float plus;           /* then added to each number */
+    int64_t col_block;        /* PACKED: columns that could not be parted where it was packed; 0: 1 */
+    proa_row_order order;     /* count[0] 0: all rows in stored order */
+    proa_row_order col_order; /* the same of the columns */
+    const float *factor;      /* [stored rows] multiplies each row; NULL: none */
+    float plus;               /* then added to each number */
     bool negated_exp; /* what is stored is -exp(number), as rates of decay of GGUF files: read as log(-stored) */
 } proa_tensor_source;
 
@@ -102,6 +104,11 @@ static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
            encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES;
+}
+/* Whether the 32 numbers of a group are stored side by side: columns are in stored order, or move in whole groups. */
+static inline bool proa_tensor_source_keeps_groups(const proa_tensor_source *s)
+{
+    return s->col_order.count[0] == 0 || s->col_order.count[2] % 32 == 0;
 }
 /* Whether the numbers are other ones than those that are stored. */
 static inline bool proa_tensor_source_is_changed(const proa_tensor_source *s)

@@ -21,15 +21,15 @@ REFUSED = {
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
     "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
-    "opt": "computes what a opt does", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
+    "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
-RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense"]
+RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text"]
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
-        "granitemoehybrid", "granitemoehybrid_dense",
+        "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5")],
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
@@ -87,6 +87,34 @@ def test_every_fourth_layer_of_command_r7b_is_global(tmp_path):
     (tmp_path / "m" / "config.json").write_text(json.dumps(config))
     out = convert(tmp_path / "m", tmp_path / "x.gguf")
     assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
+
+
+def with_experts_everywhere(folder):
+    """Gives layer 1 of qwen3_next, whose FFN is dense, the experts of layer 0."""
+    raw = (folder / "model.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header, data, out = json.loads(raw[8:8 + size]), raw[8 + size:], b""
+    header.pop("__metadata__", None)
+    kept = {n: t for n, t in header.items() if ".layers.1.mlp." not in n}
+    written = {}
+    for name, tensor in [*kept.items(), *((n.replace(".0.mlp.", ".1.mlp."), t) for n, t in kept.items() if ".layers.0.mlp." in n)]:
+        part = data[slice(*tensor["data_offsets"])]
+        written[name] = tensor | {"data_offsets": [len(out), len(out) + len(part)]}
+        out += part
+    text = json.dumps(written).encode()
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + out)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"mlp_only_layers": []}))
+
+
+def test_qwen3_next(tmp_path):
+    """llama.cpp has experts in each layer."""
+    shutil.copytree(ARCH / "qwen3_next", tmp_path / "m")
+    with_experts_everywhere(tmp_path / "m")
+    want = logits(tmp_path / "m", range(20))
+    first = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
+    assert np.abs(logits(first, range(20)) - want).max() < 1e-5 * np.abs(want).max()
+    assert (logits(convert(first, tmp_path / "y.gguf", "--type", "f32"), range(20)) == logits(first, range(20))).all()
 
 
 def test_text_model_of_llama4(tmp_path):

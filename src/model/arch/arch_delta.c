@@ -32,6 +32,7 @@ static const proa_key keys[] = {
     INTEGER   ("linear_key_head_dim",             key_dim,        1, STATE_DIM,  128),
     INTEGER   ("linear_value_head_dim",           value_dim,      1, STATE_DIM,  128),
     INTEGER   ("linear_conv_kernel_dim",          conv_taps,      2, CONV_WIDTH, 4),
+    INTEGER   ("num_nextn_predict_layers",        unused_layers,  0, LAYERS,     0),
     END_KEYS};
 
 #define DELTA          "layers.%d.linear_attn."

@@ -18,7 +18,12 @@ typedef enum proa_gguf_use {
     PROA_GGUF_STORED, /* as the class's own file has it: load actions apply */
     PROA_GGUF_OLDER,  /* the same in files of older programs: it is read, not written */
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
-    PROA_GGUF_ROW,      /* a vector that is a matrix of one row */
+    PROA_GGUF_ROW, /* a vector that is a matrix of one row */
+    /* What value heads of recurrent layers have. The class has those of a key head side by side, the file the first one
+     * of each key head, then the second ones, ... All rows, the rows behind those of the key heads, the columns. */
+    PROA_GGUF_TILED_ROWS,
+    PROA_GGUF_TILED_VALUES,
+    PROA_GGUF_TILED_COLS,
     PROA_GGUF_DROPPED,  /* says something about the configuration, or nothing */
     PROA_GGUF_UNWRITTEN /* of the class alone, and not needed: a file has no such tensor (gguf is "") */
 } proa_gguf_use;
@@ -55,7 +60,10 @@ typedef struct proa_gguf_arch {
     const proa_gguf_name *names;
     bool window_list;  /* which layers have the window is a list, attention.sliding_window_pattern */
     bool kv_head_list; /* attention.head_count_kv is a list; 0: a recurrent layer */
-    const char *fixed; /* members of config.json that are always the same; NULL: none */
+    /* attention.recurrent_layers is a list; older files: all layers but every full_attention_interval-th recur */
+    bool recurrent_list;
+    bool rope_sections; /* rope.dimension_sections is required: of images' positions */
+    const char *fixed;  /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
     bool (*fits)(const proa_gguf *g);
     /* Appends members that no key gives; NULL: none. */
@@ -83,6 +91,8 @@ extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_enc
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 extern const proa_gguf_name proa_gguf_nomic_names[];
 extern const proa_gguf_name proa_gguf_granite_hybrid_names[], proa_gguf_granite_hybrid_moe_names[]; /* Mamba-2 */
+extern const proa_gguf_name proa_gguf_qwen3_next_names[], proa_gguf_qwen3_5_names[],
+    proa_gguf_qwen3_5_moe_names[]; /* gated delta rule */
 
 /* The row of the file. UNSUPPORTED names the architecture and lists the known ones. */
 PROA_MUST_CHECK proa_status proa_gguf_arch_of(const proa_gguf_arch **out, const proa_gguf *g, proa_err *err);
@@ -102,6 +112,8 @@ PROA_MUST_CHECK proa_status proa_gguf_put_rope(proa_buf *json, const proa_gguf *
 /* recurrent.c: members of config.json of models with recurrent layers. */
 PROA_MUST_CHECK proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_arch *arch,
                                                             proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_delta(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                   proa_buf *json, proa_err *err);
 /* config.c: members of a JSON object, each with a comma before it. Numbers that are f32 in the file get the shortest
  * decimal that is the same f32. */
 void proa_gguf_put_int(proa_buf *json, const char *key, int64_t value);

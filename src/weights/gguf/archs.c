@@ -89,6 +89,21 @@ static const proa_gguf_key granite_moe_keys[] = {GRANITE_KEYS, EXPERT_COUNTS("nu
 #define SSM_KEYS(taps, state, groups, heads) \
     NEEDED("ssm.conv_kernel", taps), NEEDED("ssm.state_size", state), NEEDED("ssm.group_count", groups), \
     NEEDED("ssm.time_step_rank", heads)
+#define DELTA_KEYS \
+    HF_SIZES, \
+    INTEGER("feed_forward_length",     "intermediate_size"), \
+    INTEGER("attention.head_count_kv", "num_key_value_heads"), \
+    INTEGER("attention.key_length",    "head_dim"), \
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"), \
+    SSM_KEYS("linear_conv_kernel_dim", "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads"), \
+    INTEGER("nextn_predict_layers",    "num_nextn_predict_layers")
+static const proa_gguf_key delta_keys[] = {DELTA_KEYS, END};
+static const proa_gguf_key delta_moe_keys[] = {
+    DELTA_KEYS,
+    EXPERT_COUNTS("num_experts"),
+    INTEGER("expert_feed_forward_length",        "moe_intermediate_size"),
+    INTEGER("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    END};
 #define MAMBA_KEYS SSM_KEYS("mamba_d_conv", "mamba_d_state", "mamba_n_groups", "mamba_n_heads")
 static const proa_gguf_key granite_hybrid_keys[] = {GRANITE_KEYS, MAMBA_KEYS, END};
 static const proa_gguf_key granite_hybrid_moe_keys[] = {
@@ -619,6 +634,12 @@ const proa_gguf_arch proa_gguf_archs[] = {
          proa_gguf_finish_granite_hybrid), .fits = has_no_experts, .kv_head_list = true},
     {ROW("granitehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid_moe, granite_hybrid_moe,
          proa_gguf_finish_granite_hybrid), .kv_head_list = true},
+    {ROW("qwen3next",  "Qwen3NextForCausalLM",  delta_moe,  qwen3_next, proa_gguf_finish_delta),
+     .recurrent_list = true, FIXED("\"norm_topk_prob\": true")},
+    {ROW("qwen35",     "Qwen3_5ForCausalLM",    delta,      qwen3_5,    proa_gguf_finish_delta),
+     .recurrent_list = true, .rope_sections = true},
+    {ROW("qwen35moe",  "Qwen3_5MoeForCausalLM", delta_moe,  qwen3_5_moe, proa_gguf_finish_delta),
+     .recurrent_list = true, .rope_sections = true, FIXED("\"norm_topk_prob\": true")},
     {ROW("glm4moe",    "Glm4MoeForCausalLM",    sigmoid_moe, glm4_moe,  finish_glm4_moe)},
     {ROW("dots1",      "Dots1ForCausalLM",      sigmoid_moe, dots1,     finish_llama)},
     {ROW("ernie4_5",   "Ernie4_5ForCausalLM",   llama,      qwen,       finish_ernie)},

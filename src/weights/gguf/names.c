@@ -126,6 +126,52 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN, "ssm_d", "mamba.D"), \
     FORM(PROA_GGUF_BY_GROUPS, "ssm_norm", "mamba.norm"), \
     T("ssm_out",             "mamba.out_proj")
+/* The gated delta rule: q and gates of each head follow each other in attn_q, as the class has them. */
+#define DELTA \
+    EMBEDDING_AND_NORM, V_AND_O, NORMED_Q_AND_K, \
+    T("attn_norm",           "input_layernorm"), \
+    T("post_attention_norm", "post_attention_layernorm"), \
+    USE(STORED, "attn_q",    "self_attn.q_proj"), \
+    T("attn_k",              "self_attn.k_proj"), \
+    T("ssm_norm",            "linear_attn.norm"), \
+    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("embed_tokens"), \
+    NEXT_TOKENS("shared_head_head"), NEXT_TOKENS("shared_head_norm")
+#define DELTA_ROUTED \
+    SHARED_EXPERT("mlp.shared_expert"), \
+    T("ffn_gate_inp", "mlp.gate"), \
+    USE(ROW, "ffn_gate_inp_shexp", "mlp.shared_expert_gate")
+#define TILED_DECAY \
+    {"blk.%d.ssm_a", L "linear_attn.A_log", PROA_GGUF_TILED_ROWS, PROA_GGUF_NO_ENDING | PROA_GGUF_NEGATED_EXP}
+#define TILED_DELTA \
+    USE(TILED_VALUES, "attn_qkv",    "linear_attn.in_proj_qkv"), \
+    USE(TILED_ROWS,   "attn_gate",   "linear_attn.in_proj_z"), \
+    USE(TILED_ROWS,   "ssm_beta",    "linear_attn.in_proj_b"), \
+    USE(TILED_ROWS,   "ssm_alpha",   "linear_attn.in_proj_a"), \
+    USE(TILED_VALUES, "ssm_conv1d",  "linear_attn.conv1d"), \
+    USE(TILED_ROWS,   "ssm_dt.bias", "linear_attn.dt_bias"), \
+    TILED_DECAY, \
+    USE(TILED_COLS,   "ssm_out",     "linear_attn.out_proj")
+const proa_gguf_name proa_gguf_qwen3_next_names[] = {
+    DELTA, EXPERTS_OF_FFN, DELTA_ROUTED,
+    T("attn_qkv.weight",  "linear_attn.in_proj_qkvz.weight"),
+    T("attn_gate.weight", "linear_attn.in_proj_qkvz.weight#2"),
+    USE(OLDER, "ssm_in",  "linear_attn.in_proj_qkvz"),
+    USE(STORED, "ssm_ba", "linear_attn.in_proj_ba"),
+    T("ssm_conv1d",       "linear_attn.conv1d"),
+    T("ssm_dt.bias",      "linear_attn.dt_bias"),
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_NEGATED_EXP, "ssm_a", "linear_attn.A_log"),
+    T("ssm_out",          "linear_attn.out_proj"),
+    END};
+const proa_gguf_name proa_gguf_qwen3_5_names[] = {DELTA, GATED_FFN, TILED_DELTA, END};
+/* The class has the gates and the other half of each expert in one matrix. */
+const proa_gguf_name proa_gguf_qwen3_5_moe_names[] = {
+    DELTA, TILED_DELTA, DELTA_ROUTED,
+    T("ffn_gate_exps.weight", "mlp.experts.gate_up_proj"),
+    T("ffn_up_exps.weight",   "mlp.experts.gate_up_proj#2"),
+    T("ffn_down_exps.weight", "mlp.experts.down_proj"),
+    /* both of them, by another option of a converter */
+    USE(OLDER, "ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"),
+    END};
 #define GRANITE_HYBRID EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, MAMBA
 const proa_gguf_name proa_gguf_granite_hybrid_names[] = {
     GRANITE_HYBRID,

@@ -66,8 +66,9 @@ typedef struct gguf_checkpoint {
     const proa_gguf_arch *arch;
     int64_t parts, part; /* files of a split checkpoint, and the number of this one, from 0 */
     int64_t heads, kv_heads, head_dim, value_dim;
-    int64_t tensor_count; /* so far */
-    proa_map names;       /* of all tensors so far, as the class calls them */
+    int64_t key_rows, key_heads, value_heads; /* of recurrent layers; key_rows: of queries and keys */
+    int64_t tensor_count;                     /* so far */
+    proa_map names;                           /* of all tensors so far, as the class calls them */
     proa_err *err;
 } gguf_checkpoint;
 
@@ -189,6 +190,33 @@ static proa_status add_experts(const gguf_file *f, const proa_gguf_tensor *t, co
     return PROA_OK;
 }
 
+/* Tiled number (r, k, i) is number (k, r, i) of the class: key head k, its value head r, i < d. */
+static proa_status undo_tiles(const gguf_file *f, const proa_gguf_tensor *t, int64_t count, proa_row_order *order)
+{
+    int64_t keys = f->c->key_heads, heads = f->c->value_heads;
+    if (keys < 1 || heads < 1 || heads % keys != 0 || count < 1 || count % heads != 0)
+        return FAIL_TENSOR(f, INVALID, t, "%lld numbers are not %lld heads of values for %lld of keys",
+                           (long long)count, (long long)heads, (long long)keys);
+    int64_t d = count / heads;
+    *order = (proa_row_order){.first = 0, .count = {keys, heads / keys, d}, .step = {d, keys * d, 1}};
+    return PROA_OK;
+}
+
+/* The rows of queries and keys, as they are stored, and those of values as NAME#2. */
+static proa_status add_tiled_values(const gguf_file *f, const proa_gguf_tensor *t, const char *name,
+                                    const proa_tensor_source *s)
+{
+    int64_t keys = f->c->key_rows, values = s->view.shape[0] - keys;
+    if (keys < 1 || values < 1)
+        return FAIL_TENSOR(f, INVALID, t, "%lld rows, of which %lld are of queries and keys",
+                           (long long)s->view.shape[0], (long long)keys);
+    proa_tensor_source first = proa_tensor_source_rows_of(s, 0, keys);
+    proa_tensor_source second = proa_tensor_source_rows_of(s, keys, values);
+    PROA_TRY(undo_tiles(f, t, values, &second.order));
+    PROA_TRY(add_named(f, t, name, &first, true));
+    return add_named(f, t, proa_arena_printf(&f->c->w->arena, "%s#2", name), &second, true);
+}
+
 /* The numbers and the shape that the class has. */
 static void undo_form(const proa_gguf_tensor *t, int form, proa_tensor_source *s)
 {
@@ -209,6 +237,9 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
     case PROA_GGUF_EXPERTS: return add_experts(f, t, entry, layer, ending, s);
     case PROA_GGUF_ROTATED_Q: PROA_TRY(undo_rotation(f, t, f->c->heads, s)); break;
     case PROA_GGUF_ROTATED_K: PROA_TRY(undo_rotation(f, t, f->c->kv_heads, s)); break;
+    case PROA_GGUF_TILED_ROWS: PROA_TRY(undo_tiles(f, t, s->view.shape[0], &s->order)); break;
+    case PROA_GGUF_TILED_COLS: PROA_TRY(undo_tiles(f, t, s->view.shape[t->rank - 1], &s->col_order)); break;
+    case PROA_GGUF_TILED_VALUES: return add_tiled_values(f, t, fill_name(f, entry->hf, layer, 0, ending), s);
     case PROA_GGUF_ROW:
         if (t->rank == 1) s->view = proa_view_of(s->view.data, s->view.dtype, 2, (int64_t[]){1, t->shape[0]});
         break;
@@ -389,6 +420,17 @@ static proa_status read_heads(gguf_checkpoint *c)
     return proa_gguf_arch_int(&c->value_dim, g, c->arch, "attention.value_length", c->err);
 }
 
+/* Heads of recurrent layers. */
+static proa_status read_recurrent_heads(gguf_checkpoint *c)
+{
+    int64_t state = 0;
+    PROA_TRY(proa_gguf_arch_int(&state, &c->first, c->arch, "ssm.state_size", c->err));
+    PROA_TRY(proa_gguf_arch_int(&c->key_heads, &c->first, c->arch, "ssm.group_count", c->err));
+    PROA_TRY(proa_gguf_arch_int(&c->value_heads, &c->first, c->arch, "ssm.time_step_rank", c->err));
+    c->key_rows = 2 * proa_min64(state, PROA_STATE_DIM_MAX) * proa_min64(c->key_heads, PROA_HEADS_MAX);
+    return PROA_OK;
+}
+
 static proa_status add_config(gguf_checkpoint *c)
 {
     proa_buf json;
@@ -423,6 +465,7 @@ static proa_status read_model(gguf_checkpoint *c, int32_t file)
     gguf_file f = {.c = c, .g = &c->first, .file = file};
     PROA_TRY(proa_gguf_arch_of(&c->arch, &c->first, c->err));
     PROA_TRY(read_heads(c));
+    PROA_TRY(read_recurrent_heads(c));
     PROA_TRY(read_tensors(&f));
     PROA_TRY(read_later_parts(c, file));
     PROA_TRY(add_pooling(c));

@@ -8,25 +8,31 @@
 
 /* ---- layers ---- */
 
-/* Which layers recur: a list of them, or those without heads of keys and values. NULL: no list. */
+/* Which layers recur: by a list of numbers of heads, or of bools, or all but every `interval`-th. */
 typedef struct layer_list {
-    const proa_gguf_value *value;
-    int64_t layers;
+    const proa_gguf_value *heads, *recurrent; /* NULL: none */
+    int64_t layers, interval;
 } layer_list;
 
 static proa_status read_layer_list(layer_list *out, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
 {
     char full[96];
     int64_t further = 0;
-    *out = (layer_list){NULL, 0};
+    *out = (layer_list){.interval = 4};
     PROA_TRY(proa_gguf_arch_int(&out->layers, g, arch, "block_count", err));
     PROA_TRY(proa_gguf_arch_int(&further, g, arch, "nextn_predict_layers", err));
-    snprintf(full, sizeof full, "%s.attention.head_count_kv", arch->name);
+    PROA_TRY(proa_gguf_arch_int(&out->interval, g, arch, "full_attention_interval", err));
+    if (!arch->recurrent_list) out->interval = 1;
+    snprintf(full, sizeof full, "%s.attention.%s", arch->name,
+             arch->recurrent_list ? "recurrent_layers" : "head_count_kv");
     const proa_gguf_value *v = proa_gguf_find(g, full);
-    if (v && v->type == PROA_GGUF_ARRAY) out->value = v;
-    if (out->value && out->value->count != out->layers)
+    if (arch->recurrent_list) PROA_TRY(proa_gguf_get_array(&out->recurrent, g, full, PROA_GGUF_BOOL, err));
+    else if (v && v->type == PROA_GGUF_ARRAY) out->heads = v;
+    if (v && v->type == PROA_GGUF_ARRAY && v->count != out->layers)
         return PROA_FAIL(err, INVALID, "%s: '%s' has %lld entries for %lld layers", g->what, full,
-                         (long long)out->value->count, (long long)out->layers);
+                         (long long)v->count, (long long)out->layers);
+    if (out->interval < 1)
+        return PROA_FAIL(err, INVALID, "%s: '%s.full_attention_interval' is 0", g->what, arch->name);
     out->layers = proa_max64(out->layers - further, 0);
     return PROA_OK;
 }
@@ -34,7 +40,9 @@ static proa_status read_layer_list(layer_list *out, const proa_gguf *g, const pr
 static bool layer_recurs(const layer_list *list, int64_t layer)
 {
     int64_t heads = 1;
-    return list->value && proa_gguf_int_at(&heads, list->value, layer) && heads == 0;
+    if (list->recurrent) return list->recurrent->at[layer] != 0;
+    if (list->heads) return proa_gguf_int_at(&heads, list->heads, layer) && heads == 0;
+    return (layer + 1) % list->interval != 0;
 }
 
 /* layer_types; *attending and *recurrent: the first layer of each kind, -1: none. */
@@ -109,4 +117,18 @@ proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_
     proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_output.bias") != NULL);
     proa_buf_printf(json, ", \"position_embedding_type\": \"%s\"", rotary ? "rope" : "nope");
     return rotary ? proa_gguf_put_rope(json, g, arch, err) : PROA_OK;
+}
+
+/* Part of each head rotates; the class multiplies the part with the head size and rounds down. */
+proa_status proa_gguf_finish_delta(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t attending, recurrent, head_dim = 256, rotary = 64;
+    PROA_TRY(proa_gguf_arch_int(&head_dim, g, arch, "attention.key_length", err));
+    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
+    PROA_TRY(put_layer_types(g, arch, json, &attending, &recurrent, err));
+    PROA_TRY(put_value_dim(g, arch, json, "linear_value_head_dim", err));
+    double part = ((double)rotary + 0.25) / (double)proa_max64(head_dim, 1);
+    proa_gguf_put_number(json, "partial_rotary_factor", part < 1 ? part : 1);
+    proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_q.bias") != NULL);
+    return proa_gguf_put_rope(json, g, arch, err);
 }
