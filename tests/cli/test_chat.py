@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
+import termios
 import threading
 import time
 import urllib.request
@@ -133,8 +134,13 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def prompt(self):
-        """Keys before the prompt would be the kernel's, which edits lines in its own way."""
+        """Keys before the prompt would be the kernel's, which edits lines in its own way; so would some behind it, until
+        libedit has set the terminal."""
         self.wait("> $")
+        end = time.monotonic() + 60
+        while termios.tcgetattr(self.fd)[3] & termios.ICANON:
+            assert time.monotonic() < end, self.shown
+            time.sleep(0.001)
 
     def close(self):
         end = time.monotonic() + 30
