@@ -12,6 +12,8 @@
 #include <string.h>
 
 typedef struct proa_state_job proa_state_job;
+/* Rows [row, row + count) of head h, whose state is S. */
+typedef void proa_state_rows_fn(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h);
 struct proa_state_job {
     proa_view y, x, rates;
     const proa_layer_state *state;
@@ -19,8 +21,7 @@ struct proa_state_job {
     const proa_delta *delta;      /* of gated_delta */
     const proa_state_space *scan; /* of selective_scan */
     int64_t heads, size;          /* numbers of a head's state */
-    /* Rows [row, row + count) of head h, whose state is S. */
-    void (*rows)(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h);
+    proa_state_rows_fn *rows;
 };
 
 /* Items are heads. */
@@ -41,6 +42,16 @@ static inline void proa_state_some_heads(void *arg, int64_t begin, int64_t end, 
 static inline void proa_state_heads(proa_ctx *c, proa_state_job *job)
 {
     proa_pool_run(c->pool, job->heads, 1, proa_state_some_heads, job);
+}
+
+/* gated_delta by `rows`. */
+static inline void proa_delta_heads(proa_ctx *c, proa_view y, proa_view x, proa_view rates,
+                                    const proa_delta *d, const proa_layer_state *state,
+                                    const proa_spans *spans, proa_state_rows_fn *rows)
+{
+    proa_state_job job = {y,   x, rates, state, spans, d, NULL, d->value_heads, d->key_dim * d->value_dim,
+                          rows};
+    proa_state_heads(c, &job);
 }
 
 static inline double proa_soft_plus(double x)

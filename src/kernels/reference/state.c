@@ -124,16 +124,7 @@ static void delta_head(const proa_state_job *job, float *S, int64_t row, int64_t
 void proa_gated_delta_reference(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
                                 const proa_layer_state *state, const proa_spans *spans)
 {
-    proa_state_job job = {y,
-                          x,
-                          rates,
-                          state,
-                          spans,
-                          .delta = d,
-                          .heads = d->value_heads,
-                          .size = d->key_dim * d->value_dim,
-                          .rows = delta_head};
-    proa_state_heads(c, &job);
+    proa_delta_heads(c, y, x, rates, d, state, spans, delta_head);
 }
 
 /* ---- selective_scan, in f32: its sums have as many terms as a state has rows ---- */
