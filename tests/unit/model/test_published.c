@@ -732,6 +732,8 @@ static void defaults_of_classes(void **state)
         {"CohereForCausalLM", "", 5e5, 1e-5},
         {"Cohere2ForCausalLM", "", 1e4, 1e-5},
         {"Olmo3ForCausalLM", "", 5e5, 1e-6},
+        {"Ernie4_5ForCausalLM", "\"rms_norm_eps\":null,", 5e5, 1e-5},
+        {"InternLM3ForCausalLM", "\"rms_norm_eps\":null,", 1e4, 1e-5},
     };
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         fixture f;
@@ -744,6 +746,10 @@ static void defaults_of_classes(void **state)
         proa_arena_release(&f.arena);
     }
     fixture f;
+    accepted(&f, "{\"architectures\":[\"Ministral3ForCausalLM\"]," SIZES
+                 "\"rms_norm_eps\":null,\"model_type\":\"ministral3\"}");
+    near(f.c.norm_eps, 1e-5);
+    proa_arena_release(&f.arena);
     accepted(&f, "{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES "\"model_type\":\"qwen3\"}");
     assert_int_equal(f.c.head_dim, 128);
     proa_arena_release(&f.arena);
