@@ -3,6 +3,7 @@
 #include "api/internal.h"
 
 #include "base/alloc.h"
+#include "base/reserve.h"
 #include "base/limits.h"
 #include "base/log.h"
 

@@ -65,27 +65,15 @@ bool proa_reserve_open(void)
     return is_whole;
 }
 
-static PROA_COLD proa_status reserve_refill(proa_err *err)
+int proa_reserve_missing(void)
 {
+    int missing = atomic_load_explicit(&reserve.missing, memory_order_relaxed);
+    if (PROA_LIKELY(missing == 0)) return 0;
     pthread_mutex_lock(&reserve.lock);
     if (reserve.open) reserve_fill();
-    int missing = atomic_load_explicit(&reserve.missing, memory_order_relaxed);
+    missing = atomic_load_explicit(&reserve.missing, memory_order_relaxed);
     pthread_mutex_unlock(&reserve.lock);
-    if (missing == 0) return PROA_OK;
-    return PROA_FAIL(
-        err, NO_MEMORY, "not enough memory: the system gives no more, %d of %d MiB kept in reserve are in use",
-        (int)(missing * (PROA_RESERVE_SLICE_BYTES / PROA_MIB)), (int)(PROA_RESERVE_BYTES / PROA_MIB));
-}
-
-proa_status proa_reserve_check(proa_err *err)
-{
-    if (PROA_LIKELY(atomic_load_explicit(&reserve.missing, memory_order_relaxed) == 0)) return PROA_OK;
-    return reserve_refill(err);
-}
-
-void proa_reserve_recover(void)
-{
-    if (PROA_UNLIKELY(proa_reserve_check(NULL) != PROA_OK)) return; /* the next request tries again */
+    return missing;
 }
 
 /* ---- bookkeeping ---- */

@@ -8,7 +8,7 @@
 #ifndef PROA_BASE_ALLOC_H
 #define PROA_BASE_ALLOC_H
 
-#include "base/status.h"
+#include "base/compiler.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,13 +24,11 @@ void *proa_realloc_try(void *ptr, size_t bytes);
 void *proa_malloc_aligned_try(size_t bytes);
 
 /* The reserve: PROA_RESERVE_BYTES of address space, mapped and untouched. A server holds it so that running
- * out of memory fails requests and not the process. Code that accepts work calls proa_reserve_check first:
- * while part of the reserve is in use it tries to map that part again, and if that fails it refuses the
- * work with NO_MEMORY. Any thread. */
+ * out of memory fails requests and not the process (reserve.h). Any thread. */
 bool proa_reserve_open(void); /* false: the system mapped only a part of it, or nothing; the program still works */
 bool proa_reserve_give(void); /* releases a slice; false: none is left. For the program's malloc (cli/malloc.c) */
-PROA_MUST_CHECK proa_status proa_reserve_check(proa_err *err);
-void proa_reserve_recover(void); /* the same for work that is never refused; call it with every request of a protocol */
+/* Tries to map again what is missing of an open reserve: the slices of PROA_RESERVE_SLICE_BYTES that still are. */
+int proa_reserve_missing(void);
 
 /* Zeroed memory straight from the kernel, aligned to 2 MiB when bytes reach that (so that huge pages fit) and
  * to a page otherwise. bytes > 0. NULL if there is none. Release with the same byte count. */

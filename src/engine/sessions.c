@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/status.h"
 
 #include <stdlib.h>
 #include <string.h>

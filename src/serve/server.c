@@ -3,6 +3,7 @@
 #include "serve/server.h"
 
 #include "base/alloc.h"
+#include "base/reserve.h"
 #include "base/clock.h"
 #include "serve/cache.h"
 #include "serve/core.h"

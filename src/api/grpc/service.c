@@ -5,6 +5,7 @@
 
 #include "api/grpc/pb_wire.h"
 #include "base/alloc.h"
+#include "base/reserve.h"
 #include "base/limits.h"
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * lifecycle.c - the model control modes (none, explicit, poll): which models to load and unload, and when. */
 #include "base/alloc.h"
+#include "base/reserve.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "serve/core.h"

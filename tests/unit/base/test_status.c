@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/long_text.h"
+#include "base/status.h"
 #include "base/str.h"
 
 #include <setjmp.h>
