@@ -190,16 +190,6 @@ static bool keep_group(proa_wfmt format, proa_coded_group *g, const proa_source_
                                    : keep_codes(format, g, s->source, s->row, s->k, s->order);
 }
 
-void proa_source_span_read(const proa_source_span *s, float *numbers)
-{
-    if (!s->order) {
-        proa_tensor_source_read(s->source, s->row, s->k, s->n, numbers);
-        return;
-    }
-    for (int64_t i = 0; i < s->n; i++)
-        proa_tensor_source_read(s->source, s->row, s->order[s->k + i], 1, &numbers[i]);
-}
-
 void proa_coded_read(proa_wfmt format, proa_coded_group *g, const proa_source_span *span)
 {
     float numbers[PROA_CODED_STEP];
@@ -214,16 +204,6 @@ void proa_coded_read(proa_wfmt format, proa_coded_group *g, const proa_source_sp
 }
 
 /* ---- which format holds a source ---- */
-
-bool proa_coded_has_whole_groups(const proa_scaled_codes *s, int64_t K)
-{
-    if (!s->group_of) return true;
-    int64_t groups = K / s->col_group, *count = proa_calloc((size_t)proa_max64(groups, 1), sizeof *count);
-    bool whole = K % s->col_group == 0;
-    for (int64_t k = 0; k < K && whole; k++) whole = ++count[s->group_of[k]] <= s->col_group;
-    free(count);
-    return whole;
-}
 
 bool proa_coded_same_order(const proa_tensor_source *a, const proa_tensor_source *b)
 {
@@ -275,7 +255,7 @@ static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t
     if (s->kind == PROA_CODE_I8 || s->kind == PROA_CODE_U8) *format = byte_format(s, K);
     else if (s->kind == PROA_CODE_FP4) {
         if (s->col_group == PROA_CODES && s->scale.dtype == PROA_DTYPE_U8) *format = PROA_WFMT_MXFP4W;
-    } else if (s->col_group % PROA_CODES == 0 && proa_coded_has_whole_groups(s, K)) {
+    } else if (s->col_group % PROA_CODES == 0 && proa_scaled_has_whole_groups(s, K)) {
         bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
         *format = !whole ? PROA_WFMT_I4A32 : centred && !s->group_of ? PROA_WFMT_I4 : PROA_WFMT_I4A;
     }

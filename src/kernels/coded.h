@@ -105,14 +105,6 @@ typedef struct proa_coded_group {
 /* What code i of a group stands for. */
 float proa_coded_value(proa_wfmt format, const proa_coded_group *group, int64_t i);
 
-/* Inputs [k, k + n) of a row of a source. order: NULL, or input k is the column order[k] of the source. */
-typedef struct proa_source_span {
-    const proa_tensor_source *source;
-    int64_t row, k, n;
-    const int32_t *order;
-} proa_source_span;
-void proa_source_span_read(const proa_source_span *span, float *numbers); /* [n] */
-
 /* The inputs of a span as a group, k a multiple of the format's group and n at most that: its own codes if the format
  * holds them, else its numbers rounded as weight.h says. */
 void proa_coded_read(proa_wfmt format, proa_coded_group *group, const proa_source_span *span);
@@ -131,8 +123,6 @@ static inline bool proa_coded_is_permuted(const proa_tensor_source *source)
     return source->encoding == PROA_ENCODING_SCALED && source->scaled->group_of;
 }
 bool proa_coded_same_order(const proa_tensor_source *a, const proa_tensor_source *b);
-/* Whether each group has as many columns as if they were in order. */
-bool proa_coded_has_whole_groups(const proa_scaled_codes *s, int64_t K);
 /* order[k]: the column that is input k: the columns of group 0, in rising order, then those of group 1, ... */
 void proa_coded_order(int32_t *order, const proa_tensor_source *permuted);
 

@@ -2,7 +2,6 @@
  * groups.c - makes groups of quantised weights from numbers and from stored groups. */
 #include "kernels/groups.h"
 
-#include "kernels/coded.h"
 #include "kernels/quant.h"
 #include "tensor/encoding.h"
 #include "tensor/scaled.h"
@@ -141,7 +140,7 @@ void proa_group_read(proa_wfmt format, proa_quant_group *g, const proa_source_sp
  * spread over the matrix must be whole, so that they are groups again in the order of proa_coded_order. */
 static proa_wfmt scaled_format(const proa_scaled_codes *s, int64_t K)
 {
-    if (s->col_group % PROA_GROUP || !proa_coded_has_whole_groups(s, K)) return PROA_WFMT_Q8_0;
+    if (s->col_group % PROA_GROUP || !proa_scaled_has_whole_groups(s, K)) return PROA_WFMT_Q8_0;
     if (s->kind == PROA_CODE_FP4 && !s->group_of && !s->has_zeros && s->zero == 0) return PROA_WFMT_MXFP4;
     if (s->kind != PROA_CODE_U4) return PROA_WFMT_Q8_0;
     return s->has_zeros || s->zero != 8 ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;

@@ -7,7 +7,8 @@
 #ifndef PROA_KERNELS_GROUPS_H
 #define PROA_KERNELS_GROUPS_H
 
-#include "kernels/coded.h"
+#include "kernels/weight.h"
+#include "tensor/source.h"
 
 /* q8_0: code is int8 + 128, from 1 to 255. q4_0, q4_1: 0 to 15. mxfp4, iq4_nl: the number of the table + 128. */
 typedef struct proa_quant_group {
@@ -41,7 +42,7 @@ void proa_group_quantise(proa_wfmt format, proa_quant_group *group, const float 
  * among the steps of quant.h. extreme: the number of the largest magnitude. */
 float proa_i4_best_scale(const float *v, int64_t n, float extreme);
 
-/* The inputs of a span (coded.h) as a group, k a multiple of PROA_GROUP: its own codes and scales if it is stored in a
+/* The inputs of a span as a group, k a multiple of PROA_GROUP: its own codes and scales if it is stored in a
  * form that the format holds exactly, else decoded and quantised. */
 void proa_group_read(proa_wfmt format, proa_quant_group *group, const proa_source_span *span);
 

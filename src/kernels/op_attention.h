@@ -2,7 +2,7 @@
  * op_attention.h - the arguments of attention: KV pages, the ragged batch of a step, trees of draft tokens, the formula
  *          of scores, and rotary positions (ops `kv_append`, `rope_append`, `attend`, `rope_table`).
  * Shapes:  T rows of a step, H query heads, Hk heads of keys and values, dh numbers of a head.
- * Owner:   the structs own nothing. kv/pages.h owns pages, model/staging.h the spans of a step.
+ * Owner:   the structs own nothing. kv/pages.h owns pages, model/staging/staging.h the spans of a step.
  * Threads: plain values. Way in: ops.def, attend. */
 #ifndef PROA_KERNELS_OP_ATTENTION_H
 #define PROA_KERNELS_OP_ATTENTION_H

@@ -2,9 +2,12 @@
  * scaled.c - reads codes whose scales and zero points are in tensors of their own. */
 #include "tensor/scaled.h"
 
+#include "base/alloc.h"
+#include "base/checked.h"
 #include "tensor/encoding.h"
 #include "tensor/fp8.h"
 #include <math.h>
+#include <stdlib.h>
 
 static bool is_half(proa_code_kind kind)
 {
@@ -170,4 +173,14 @@ bool proa_scaled_read_bytes(uint8_t *code, float *scale, const proa_scaled_codes
     for (int64_t i = 0; i < n && kind == PROA_CODE_U8; i++) code[i] ^= 0x80;
     *scale = scale_at(s, row, group);
     return true;
+}
+
+bool proa_scaled_has_whole_groups(const proa_scaled_codes *s, int64_t K)
+{
+    if (!s->group_of) return true;
+    int64_t groups = K / s->col_group, *count = proa_calloc((size_t)proa_max64(groups, 1), sizeof *count);
+    bool whole = K % s->col_group == 0;
+    for (int64_t k = 0; k < K && whole; k++) whole = ++count[s->group_of[k]] <= s->col_group;
+    free(count);
+    return whole;
 }

@@ -56,5 +56,7 @@ bool proa_tensor_source_bytes_of(const proa_tensor_source *s, proa_code_kind kin
                                  int64_t n, uint8_t *code, float *scale);
 /* Bytes of `count` codes. */
 int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count);
+/* Whether each group has as many of the K columns as if they were in order. */
+bool proa_scaled_has_whole_groups(const proa_scaled_codes *s, int64_t K);
 
 #endif

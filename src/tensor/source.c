@@ -303,3 +303,13 @@ bool proa_tensor_source_next(proa_tensor_source_walk *w, proa_view *view)
     w->row += is_viewable(s) ? view_rows(s, w->row, view) : decode_rows(w, s, view);
     return true;
 }
+
+void proa_source_span_read(const proa_source_span *s, float *numbers)
+{
+    if (!s->order) {
+        proa_tensor_source_read(s->source, s->row, s->k, s->n, numbers);
+        return;
+    }
+    for (int64_t i = 0; i < s->n; i++)
+        proa_tensor_source_read(s->source, s->row, s->order[s->k + i], 1, &numbers[i]);
+}

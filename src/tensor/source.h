@@ -178,4 +178,12 @@ typedef struct proa_tensor_source_walk {
 } proa_tensor_source_walk;
 bool proa_tensor_source_next(proa_tensor_source_walk *walk, proa_view *view);
 
+/* Inputs [k, k + n) of a row of a source. order: NULL, or input k is the column order[k] of the source. */
+typedef struct proa_source_span {
+    const proa_tensor_source *source;
+    int64_t row, k, n;
+    const int32_t *order;
+} proa_source_span;
+void proa_source_span_read(const proa_source_span *span, float *numbers); /* [n] */
+
 #endif

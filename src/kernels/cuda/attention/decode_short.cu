@@ -496,7 +496,7 @@ static bool launch_short(gpu *g, const attention_task &t, int spans, int context
     if (f.x && (VECS > 1 || t.dim != LANES * key_vec<T>::COUNT)) return false;
     const int ROUND = WARPS * (32 / LANES) * UNROLL;
     /* Keys of a block. A second round costs less than the barriers of a cluster of two: context is rounded up
-     * (model/staging.h), so often no key is left for it. */
+     * (model/staging/staging.h), so often no key is left for it. */
     int blocks = 1, keys = context <= 2 * ROUND ? 2 * ROUND : ROUND;
     while (blocks < CLUSTER_MAX && blocks * keys < context) blocks *= 2;
     /* nearly all keys are in flight at once, 64 KB an SM; longer contexts are bound by bytes and belong to
