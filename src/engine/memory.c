@@ -10,7 +10,7 @@
 #include "kv/state_slots.h"
 #include "model/lora/lora.h"
 #include "model/ranks/ranks.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 
 #include <ctype.h>
 #include <errno.h>

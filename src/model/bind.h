@@ -68,6 +68,11 @@ static inline bool proa_param_is_matrix(const proa_param *p)
     bool matrix = p->role == PROA_ROLE_MATRIX || p->role == PROA_ROLE_TRANSPOSED;
     return p->parts && matrix && !p->projected && !p->load_only;
 }
+/* Whether it has bytes in the memory of the weights. A table that is read where the file is mapped has none. */
+static inline bool proa_param_has_memory(const proa_param *p)
+{
+    return p->parts && !(p->role == PROA_ROLE_TABLE && p->bytes == 0) && !p->load_only;
+}
 /* The slot of a layer, or the stack's own if the layer has none. */
 proa_param *proa_params_find(const proa_params *p, int64_t layer, proa_weight_slot slot);
 

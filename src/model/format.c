@@ -33,7 +33,7 @@ bool proa_formats_permutes(proa_wfmt format, const proa_param *param)
     const proa_tensor_source *first = &param->part[0].source;
     proa_wfmt codes;
     if (!proa_wfmt_takes_order(format) || !proa_coded_is_permuted(first)) return false;
-    if (!proa_coded_has_whole_groups(first->scaled, proa_tensor_source_cols(first))) return false;
+    if (!proa_scaled_has_whole_groups(first->scaled, proa_tensor_source_cols(first))) return false;
     for (int32_t i = 0; i < param->parts; i++) {
         const proa_weight_part *part = &param->part[i];
         if (part->normalised || !proa_coded_format(&codes, &part->source)) return false;

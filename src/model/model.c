@@ -10,7 +10,7 @@
 #include "model/ranks/stage.h"
 #include "model/ranks/states.h"
 #include "model/run.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 #include "model/trace.h"
 #include "model/synthetic.h"
 
@@ -122,11 +122,6 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
     if (is_packed_for_rank(m, o) || (!alone && !o->packed_part)) return PROA_OK;
     return PROA_FAIL(err, INVALID, "'%s' is rank %d of %d of a packed model, not rank %d of %d: run its folder",
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
-}
-
-int64_t proa_model_state(const proa_model *m)
-{
-    return m->recurring * proa_config_layer_state(&m->config);
 }
 
 /* The part of this rank, if there are several. */
@@ -424,25 +419,6 @@ static void place_param(proa_param *param, char *at)
     else param->values = (float *)(void *)at;
 }
 
-static bool has_memory(const proa_param *param)
-{
-    return param->parts && !(param->role == PROA_ROLE_TABLE && param->bytes == 0) && !param->load_only;
-}
-
-bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk)
-{
-    for (; walk->stack < PROA_STACK_COUNT; walk->stack++, walk->next = 0) {
-        const proa_params *p = &m->params[walk->stack];
-        while (walk->next < (p->layers + 1) * PROA_SLOT_COUNT) {
-            int64_t i = walk->next++;
-            walk->layer = i / PROA_SLOT_COUNT, walk->slot = (proa_weight_slot)(i % PROA_SLOT_COUNT);
-            walk->param = &p->param[i];
-            if (has_memory(walk->param)) return true;
-        }
-    }
-    return false;
-}
-
 static void copy_packed(proa_model *m, char *to, const proa_param *param)
 {
     const int64_t each = 64 << 20;
@@ -453,7 +429,7 @@ static void copy_packed(proa_model *m, char *to, const proa_param *param)
 
 static void load_param(proa_model *m, proa_param *param, char **at)
 {
-    if (!has_memory(param)) return;
+    if (!proa_param_has_memory(param)) return;
     if (m->packed) {
         place_param(param, *at);
         copy_packed(m, *at, param);
@@ -661,14 +637,4 @@ proa_status proa_model_pack(proa_model *m, proa_param *param, void *to, proa_err
     d->download(d, to, memory, param->bytes);
     d->free(d, memory, param->bytes);
     return d->check(d, err);
-}
-
-bool proa_model_wants_lengths(const proa_model *m)
-{
-    return proa_rope_by_length(&m->config.rope) || proa_rope_by_length(&m->config.local_rope);
-}
-
-bool proa_model_has_pool(const proa_model *m)
-{
-    return m->pooled;
 }

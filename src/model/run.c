@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "model/lora/lora.h"
 #include "model/ranks/stage.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 #include "model/steps.h"
 #include <stdlib.h>
 
@@ -251,11 +251,6 @@ void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int6
     m->ctx.ops->gather(&m->ctx, to, x, proa_staging_rows(m, rows, count));
 }
 
-int64_t proa_model_hidden_width(const proa_model *m)
-{
-    return m->plan.width[proa_plan_hidden(&m->plan)];
-}
-
 static proa_view hidden_rows(const proa_model *m, int64_t count)
 {
     const proa_plan *p = &m->plan;
@@ -379,11 +374,6 @@ static void send_row_outputs(proa_model *m, const proa_rank_call *call)
         f.rows = call->outputs - f.first;
         send_rows(&f);
     }
-}
-
-bool proa_model_sends_encoder_outputs(const proa_model *m)
-{
-    return m->plan.headless || proa_arch_has_one_row(m->arch);
 }
 
 /* Whole rows are sent last, since their copy takes longest. */

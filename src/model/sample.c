@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sample.c - tokens sampled where the model runs: the head over rows of a pass, logits processors, the sampler, beam
- *            steps and top-k. Only ids and a few numbers of each row come to the host (staging_sample.c). */
+ *            steps and top-k. Only ids and a few numbers of each row come to the host (staging/sample.c). */
 #include "model/model.h"
 
 #include "base/checked.h"
 #include "model/ranks/stage.h"
 #include "model/run.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 
 /* Rows to memory that was given with the request, one after the other; to NULL: nowhere. */
 static void copy_rows(proa_model *m, float *to, proa_view rows)

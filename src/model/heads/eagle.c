@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "model/ranks/states.h"
 #include "model/run.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "model/ranks/states.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 #include <stdlib.h>
 #include <string.h>
 

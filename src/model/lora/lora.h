@@ -40,7 +40,7 @@ void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image);
 void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image);
 /* One layer of it, in each rank: image: what layer_at says; NULL: the slot is empty. */
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image);
-/* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging.c). */
+/* Groups the rows of a batch by adapter. On the device the lists are in the staged batch (staging/staging.c). */
 void proa_lora_group(proa_model *m, const proa_batch *batch, proa_lora_rows *out);
 /* Groups them by micro-batch, and by adapter within each, where rows are counted from its first one: the segments of
  * each follow those of the one before. span: those of the divided pass. Valid until the next call. */

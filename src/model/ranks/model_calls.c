@@ -5,7 +5,7 @@
 #include "model/ranks/ranks.h"
 #include "model/ranks/states.h"
 #include "model/run.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 
 #include "base/checked.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 #include <stdlib.h>
 
 /* ---- which layers ---- */

@@ -5,7 +5,7 @@
 #include "base/checked.h"
 #include "model/ranks/stage.h"
 #include "model/run.h"
-#include "model/staging.h"
+#include "model/staging/staging.h"
 
 proa_dtype proa_states_dtype(const proa_model *m)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging_output.c - rows on their way to the host: logits, hidden states, and the outputs of encoders. */
-#include "model/staging_state.h"
+ * output.c - rows on their way to the host: logits, hidden states, and the outputs of encoders. */
+#include "model/staging/state.h"
 
 #include "base/checked.h"
 #include <string.h>

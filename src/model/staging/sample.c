@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging_sample.c - what the model samples: parameters on their way to the device, tokens on their way to the host. */
-#include "model/staging_state.h"
+ * sample.c - what the model samples: parameters on their way to the device, tokens on their way to the host. */
+#include "model/staging/state.h"
 
 #include "base/checked.h"
 #include "model/ranks/ranks.h"

@@ -11,7 +11,7 @@
  * The page tables are those of the self spans, then those of the cross spans, then, for beams whose last step the
  * host has not received, copies of their tables before that step. The reorders come last, so that everything before
  * them is where a recorded pass of this shape expects it, whether beams are reordered or not. */
-#include "model/staging_state.h"
+#include "model/staging/state.h"
 
 #include "model/lora/lora.h"
 #include "base/alloc.h"
@@ -28,13 +28,6 @@ static int64_t page_entries(const proa_model *m)
     int64_t longest = proa_max64(m->config.context, m->plan.rows_max);
     int64_t entries = 3 * m->plan.rows_max * (proa_ceil_div(longest, PROA_PAGE_TOKENS) + 1);
     return proa_min64(entries, PAGE_ENTRIES_MAX);
-}
-
-void *proa_staging_carve(char *memory, int64_t *at, int64_t count)
-{
-    int64_t begin = *at;
-    *at = begin + proa_round_up(4 * count, 16);
-    return memory + begin;
 }
 
 /* ---- life ---- */

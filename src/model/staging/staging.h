@@ -4,8 +4,8 @@
  *             With the model on the host nearly all of them are used in place.
  * Owner:   the model. Threads: the stepping thread.
  * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Deferred tokens have PROA_STEPS_MAX buffers. */
-#ifndef PROA_MODEL_STAGING_H
-#define PROA_MODEL_STAGING_H
+#ifndef PROA_MODEL_STAGING_STAGING_H
+#define PROA_MODEL_STAGING_STAGING_H
 
 #include "model/model.h"
 
@@ -24,7 +24,7 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
 const int32_t *proa_staging_rows(proa_model *m, const int32_t *rows, int64_t count);
 const int32_t *proa_staging_all_rows(const proa_model *m); /* 0, 1, 2, ... */
 
-/* ---- staging_sample.c: what is sampled where the model runs ---- */
+/* ---- sample.c: what is sampled where the model runs ---- */
 
 /* Each returns where the model finds the array. */
 const proa_sample_params *proa_staging_sample_params(proa_model *m, const proa_sample_params *params,
@@ -74,7 +74,7 @@ typedef struct proa_top_k {
 proa_top_k proa_staging_top_k(proa_model *m, int64_t count, int64_t k);
 void proa_staging_fetch_top_k(proa_model *m, int64_t count, int64_t k, int32_t *ids, float *logits, float *sums);
 
-/* ---- staging_output.c: logits, hidden states, and the outputs of encoders ---- */
+/* ---- output.c: logits, hidden states, and the outputs of encoders ---- */
 
 /* The head's output on the host, and with m->hidden_wanted the head's input too. Waits. */
 proa_view proa_staging_fetch_logits(proa_model *m, proa_view out, proa_view hidden);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * staging_state.h - the staging buffers of a model, for staging.c, staging_sample.c and staging_output.c only. */
+ * state.h - the staging buffers of a model, for staging.c, sample.c and output.c only. */
 #ifndef PROA_MODEL_STAGING_STATE_H
 #define PROA_MODEL_STAGING_STATE_H
 
-#include "model/staging.h"
+#include "base/checked.h"
+#include "model/staging/staging.h"
 
 enum { PROA_STAGING_ENTRIES_BYTES = PROA_LOGITS_ENTRIES_MAX * (int)sizeof(proa_logits_entry) };
 
-/* How much is sampled in a step: it determines where each list of proa_sampled begins (staging_sample.c). */
+/* How much is sampled in a step: it determines where each list of proa_sampled begins (sample.c). */
 typedef struct proa_sampled_counts {
     int64_t tokens, rows, entries; /* tokens of all rows and beams; rows and candidates of beam steps */
     int64_t logits, top;           /* of single tokens, if they were requested */
@@ -31,7 +32,7 @@ struct proa_staging {
     float *beam_scores;                /* [sampled_rows] */
     proa_beam_hyp *beam_hyps;          /* [sampled_rows] */
     void *top_k;           /* the result of a top-k; the next pass may still read `sampled` meanwhile */
-    char *sampled;         /* what was sampled last (staging_sample.c lays it out) */
+    char *sampled;         /* what was sampled last (sample.c lays it out) */
     int32_t *deferred_ids; /* of a pipeline: [PROA_STEPS_MAX][sampled_rows] ids of deferred requests, by ticket */
     int32_t *beam_parents;      /* in `sampled` */
     proa_logits_entry *entries; /* [PROA_LOGITS_ENTRIES_MAX] by itself; NULL on the host and for encoders */
@@ -55,19 +56,24 @@ struct proa_staging {
 };
 
 /* Aligned room for `count` words of 4 bytes at *at, which moves on. */
-void *proa_staging_carve(char *memory, int64_t *at, int64_t count);
+static inline void *proa_staging_carve(char *memory, int64_t *at, int64_t count)
+{
+    int64_t begin = *at;
+    *at = begin + proa_round_up(4 * count, 16);
+    return memory + begin;
+}
 /* Row numbers where the model runs: `room`, into which they are copied, or an array that has the same numbers
  * already. */
 const int32_t *proa_staging_device_rows(proa_model *m, const int32_t *rows, int64_t count, int32_t *room);
 
-/* staging_sample.c: bytes of `sampled` for the largest step, of `top_k` for the most rows of the head, and of
+/* sample.c: bytes of `sampled` for the largest step, of `top_k` for the most rows of the head, and of
  * `deferred_ids`. */
 int64_t proa_sampled_bytes(const proa_model *m);
 int64_t proa_top_k_bytes(const proa_model *m);
 int64_t proa_deferred_bytes(const proa_model *m);
 /* The ids of a deferred request in the first stage on a device. Kernels that follow see them. */
 const int32_t *proa_staging_deferred_ids(proa_model *m, int ticket);
-/* staging_output.c. On the host all_rows are allocated when they are first needed. */
+/* output.c. On the host all_rows are allocated when they are first needed. */
 PROA_MUST_CHECK proa_status proa_staging_outputs_make(proa_model *m, proa_err *err);
 void proa_staging_outputs_free(proa_model *m);
 
