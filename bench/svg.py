@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A line plot as SVG, in the form of src/cli/plot.c: reads on light and on dark ground, logarithmic or linear axes."""
+"""A line plot as SVG, in the form of src/cli/bench/plot.c: reads on light and on dark ground, logarithmic or linear
+axes."""
 import html
 import math
 

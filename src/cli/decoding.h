@@ -8,7 +8,7 @@
 
 #include "base/arena.h"
 #include "options/options.h"
-#include "cli/args.h"
+#include "cli/arg.h"
 
 typedef struct proa_decoding {
     proa_options options;                 /* the options that were given, marked as set */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * plot.c - writes a line plot as SVG. */
-#include "cli/plot.h"
+#include "cli/bench/plot.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * dashed lines for ceilings, one marked point with a label.
  * Owner:   points and texts belong to the caller until proa_plot_write returns.
  * Way in:  fill a proa_plot, proa_plot_write. */
-#ifndef PROA_CLI_PLOT_H
-#define PROA_CLI_PLOT_H
+#ifndef PROA_CLI_BENCH_PLOT_H
+#define PROA_CLI_BENCH_PLOT_H
 
 #include "cli/output.h"
 

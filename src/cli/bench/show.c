@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * show.c - prints the results of `proa bench` as a table, JSON, CSV or a plot. */
 #include "cli/bench/bench.h"
-#include "cli/plot.h"
+#include "cli/bench/plot.h"
 #include <string.h>
 
 static const char *model_name(const proa_bench *b)
