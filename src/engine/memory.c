@@ -317,6 +317,15 @@ static int64_t shared_tokens(const proa_sizes *s, const proa_model *m, int64_t l
     return proa_max64(longest, (int64_t)(tokens < most ? tokens : most));
 }
 
+/* Of a model without keys and values pages only count tokens, so nothing that runs waits for them: what bounds them are
+ * their tables and the nodes of the prefix tree, some 300 bytes a page. */
+#define COUNTED_TOKENS ((int64_t)1 << 22)
+
+static int64_t counted_tokens(const proa_sizes *s, int64_t longest)
+{
+    return proa_max64(longest, proa_min64(longest * s->sequences_max, COUNTED_TOKENS));
+}
+
 /* On the host as many as are computed in about a tenth of a second: 10 GFLOP a thread at the 100 GFLOP/s that bf16
  * products of AVX-512 reach on a core (docs/performance.md), at least HOST_PROMPT_ROWS, where reading the weights costs
  * more than multiplying. On a device 1,024: 15 ms of a model of 8 billion parameters in fp8 on an H200. */
@@ -362,14 +371,14 @@ static void plan_states(proa_sizes *s, const proa_model *m, int64_t longest)
 {
     if (!proa_model_state(m)) return;
     if (s->sequences_planned) s->sequences_max = recurrent_sequences(s, m, longest);
-    if (s->prefix_cache && m->kv_layers) s->states_kept = planned_states(s, m, longest);
+    if (s->prefix_cache) s->states_kept = planned_states(s, m, longest);
     s->prefix_cache = s->states_kept > 0;
 }
 
 /* The levels of the prefix cache. */
 static void plan_prefixes(proa_sizes *s, const proa_model *m)
 {
-    if (m->arch->kind == PROA_KIND_ENCODER || m->kv_layers == 0) s->prefix_cache = false;
+    if (m->arch->kind == PROA_KIND_ENCODER) s->prefix_cache = false;
     if (s->host_bytes < 0) s->host_bytes = planned_host_bytes(s, m);
     if (!s->prefix_cache || proa_model_state(m)) s->host_bytes = s->folder_bytes = 0;
     if (s->folder_bytes)
@@ -385,6 +394,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
         longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     plan_states(s, m, longest);
+    if (s->kv_tokens == 0 && m->kv_layers == 0) s->kv_tokens = counted_tokens(s, longest);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);
     if (s->kv_tokens == 0) s->kv_tokens = proa_max64(longest, sequence_tokens(s, m));
     plan_prefixes(s, m);

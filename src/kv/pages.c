@@ -50,9 +50,9 @@ static proa_status check_range(const char *what, int64_t value, int64_t min, int
 
 static proa_status check_shape(const proa_kv_pages *p, proa_err *err)
 {
-    int64_t least = p->count ? 1 : 0; /* an empty pool may have any shape */
+    int64_t least = p->count && p->layers ? 1 : 0; /* an empty pool may have any shape, and so may one of no layers */
     PROA_TRY(check_range("number of pages", p->count, 0, INT32_MAX, err));
-    PROA_TRY(check_range("number of layers", p->layers, least, PROA_LAYERS_MAX, err));
+    PROA_TRY(check_range("number of layers", p->layers, 0, PROA_LAYERS_MAX, err));
     PROA_TRY(check_range("number of heads", p->kv_heads, least, PROA_HEADS_MAX, err));
     PROA_TRY(check_range("head size", p->head_dim, least, PROA_HEAD_DIM_MAX, err));
     if (!dtype_fits(p->dtype))
@@ -61,14 +61,15 @@ static proa_status check_shape(const proa_kv_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-/* Pages of all layers on the device; reference counts and the stack of free pages on the host. */
+/* Pages of all layers on the device, if there are any; reference counts and the stack of free pages on the host. */
 static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
 {
     p->bytes = proa_kv_pages_bytes(p->count, (proa_kv_shape){p->layers, p->kv_heads, p->head_dim, p->dtype});
     int64_t available = p->device->available(p->device);
     p->block_bytes = block_bytes_of(p->kv_heads, p->head_dim, p->dtype);
-    if (p->bytes >= 0 && p->bytes <= available) p->memory = p->device->alloc(p->device, block_total(p));
-    if (!p->memory)
+    bool fits = p->bytes >= 0 && p->bytes <= available;
+    if (fits && p->layers) p->memory = p->device->alloc(p->device, block_total(p));
+    if (!fits || (p->layers && !p->memory))
         return PROA_FAIL(err, NO_MEMORY,
                          "keys and values: %lld pages of %d tokens need %lld bytes, %lld are available",
                          (long long)p->count, PROA_PAGE_TOKENS, (long long)p->bytes, (long long)available);
@@ -274,6 +275,7 @@ void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy)
     if (copy->count <= 0) return;
     proa_kv_pages_settle(p);
     for (; p; p = p->attached) {
+        if (!p->layers) continue;
         int64_t head = p->block_bytes / p->kv_heads;
         proa_blocks b = {.bytes = head / PROA_PAGE_TOKENS * copy->count,
                          .count = {2 * (int64_t)p->layers, p->kv_heads},

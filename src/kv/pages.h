@@ -25,8 +25,8 @@ typedef struct proa_kv_pages proa_kv_pages;
 typedef void proa_kv_copied(void *arg, const proa_kv_copy *copy);
 typedef void proa_kv_settle(void *arg);
 struct proa_kv_pages {
-    int64_t count; /* pages in all; 0 is a pool for models without keys and values */
-    int32_t layers;
+    int64_t count;              /* pages in all; 0 is a pool for models that need none */
+    int32_t layers;             /* 0: pages only count tokens (of a model without attention) */
     int64_t kv_heads, head_dim; /* Hk, dh */
     proa_dtype dtype;           /* f32, bf16 or f16 */
     /* counters, for statistics */

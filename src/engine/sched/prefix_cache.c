@@ -256,11 +256,13 @@ void proa_prefix_cache_keep(proa_engine *e, proa_seq *seq)
 /* ---- recurrent states ---- */
 
 /* A state is kept for the keys and values of a part of its size at least, and behind every so many of these pages in a
- * prompt, since requests part where nobody can know: there keys, values and states take about the same memory. */
-enum { STATE_PART = 8 };
+ * prompt, since requests part where nobody can know: there keys, values and states take about the same memory. Where
+ * there are no keys and values, it is kept for as many tokens as take much longer to compute than a state to copy. */
+enum { STATE_PART = 8, STATE_PAGES = 4 };
 
 static int64_t pages_for_state(const proa_engine *e)
 {
+    if (e->model->kv_layers == 0) return STATE_PAGES;
     int64_t state = proa_state_slots_bytes(1, e->states.numbers);
     return proa_max64(1, proa_ceil_div(state, STATE_PART * proa_max64(e->memory.page, 1)));
 }

@@ -164,7 +164,7 @@ static void reorder_one(int32_t *pages, const proa_kv_reorder *b, const int32_t 
         int32_t *table = pages + b->table + i * count, own = used ? take[i] : i;
         memcpy(table, source + parent[i] * count, (size_t)full * sizeof *table);
         table[full] = source[own * count + full];
-        if (used && own != parent[i])
+        if (layers && used && own != parent[i])
             copy_page(kv, layers, table[full], source[parent[i] * count + full], used);
     }
 }

@@ -397,7 +397,7 @@ static void test_refusals(void **state)
         const char *text;
     } bad[] = {{-1, 1, 1, 1, PROA_DTYPE_F32, "number of pages is -1"},
                {1LL << 31, 1, 1, 1, PROA_DTYPE_F32, "number of pages is 2147483648"},
-               {1, 0, 1, 1, PROA_DTYPE_F32, "number of layers is 0, must lie in 1..1024"},
+               {1, -1, 1, 1, PROA_DTYPE_F32, "number of layers is -1, must lie in 0..1024"},
                {1, 1, 1 << 20, 1, PROA_DTYPE_F32, "number of heads is 1048576"},
                {1, 1, 1, 0, PROA_DTYPE_F32, "head size is 0"},
                {1, 1, 1, 1, PROA_DTYPE_I8, "dtype i8"},
@@ -416,6 +416,23 @@ static void test_refusals(void **state)
     assert_true(proa_page_table_grow(&p, &none, 0));
     assert_false(proa_page_table_grow(&p, &none, 1));
     assert_null(proa_kv_pages_layer(&p, 11).k);
+    proa_kv_pages_release(&p);
+}
+
+/* Those of a model without attention: they take no memory but their tables, and copies copy nothing. */
+static void test_pages_of_no_layers(void **state)
+{
+    (void)state;
+    proa_kv_pages p;
+    proa_page_table table = {.page = (int32_t[4]){0}, .cap = 4};
+    assert_int_equal(proa_kv_pages_init(&p, host(), 8, (proa_kv_shape){0, 0, 0, PROA_DTYPE_F32}, NULL), PROA_OK);
+    assert_null(p.memory);
+    assert_int_equal(p.bytes, 8 * 9);
+    assert_true(proa_page_table_grow(&p, &table, 200));
+    assert_int_equal(p.used, 4);
+    proa_kv_pages_copy(&p, &(proa_kv_copy){.to_page = 1, .from_page = 0, .count = 3});
+    proa_page_table_release(&p, &table);
+    assert_int_equal(p.used, 0);
     proa_kv_pages_release(&p);
 }
 
@@ -447,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_follow),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_pages_of_no_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

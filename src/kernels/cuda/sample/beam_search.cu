@@ -219,19 +219,26 @@ __global__ void __launch_bounds__(REORDER_THREADS)
         copy_unit<Word>(pool, unit, page, of_parent[full], used);
 }
 
+static kv_pool make_pool(const proa_kv *kv, int64_t layers)
+{
+    int64_t token = kv->head_dim * proa_dtype_bytes(kv->dtype), head = PROA_PAGE_TOKENS * token;
+    kv_pool pool = {(char *)kv->k, (char *)kv->v - (char *)kv->k, kv->kv_heads * head, head};
+    pool.units = (int)(2 * layers * kv->kv_heads), pool.heads = (int)kv->kv_heads, pool.token = (int)token;
+    return pool;
+}
+
 static void reorder_kv(proa_ctx *c, int32_t *pages, const proa_kv_reorder *b, int64_t count, int32_t most,
                        const int32_t *parents, const proa_kv *kv, int64_t layers)
 {
     gpu *g = gpu_flushed(c);
     if (count == 0) return;
-    int64_t token = kv->head_dim * proa_dtype_bytes(kv->dtype), head = PROA_PAGE_TOKENS * token;
-    kv_pool pool = {(char *)kv->k, (char *)kv->v - (char *)kv->k, kv->kv_heads * head, head};
-    pool.units = (int)(2 * layers * kv->kv_heads), pool.heads = (int)kv->kv_heads, pool.token = (int)token;
+    kv_pool pool = layers ? make_pool(kv, layers) : kv_pool();
     int64_t x = REORDER_BLOCKS / (most * count);
     x = x < 8 ? 8 : x;
     x = x < pool.units ? x : pool.units;
+    x = x < 1 ? 1 : x; /* of no layers: the tables alone */
     dim3 grid((unsigned)x, (unsigned)most, (unsigned)count);
-    bool wide = ((uintptr_t)pool.memory | (uintptr_t)pool.stride | (uintptr_t)token) % 16 == 0;
+    bool wide = ((uintptr_t)pool.memory | (uintptr_t)pool.stride | (uintptr_t)pool.token) % 16 == 0;
     gpu_launch(g, "reorder_kv", wide ? reorder_kv_kernel<uint4> : reorder_kv_kernel<uint8_t>, grid,
                REORDER_THREADS, 0, pages, b, parents, pool);
     g->serialize_next = true; /* kernels read a step's pages before they wait for each other */
