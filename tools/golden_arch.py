@@ -162,13 +162,29 @@ ROWS |= {
         mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_conv_bias=False, mamba_proj_bias=True, projectors_bias=True,
         attention_bias=True, mlp_bias=True, **dict(FALCON_H1, tie_word_embeddings=True, num_hidden_layers=2)),
 }
+# Layers of one part each: a mixer, a dense FFN, a mixture.
+NEMOTRON_H = dict(LM, mamba_num_heads=6, mamba_head_dim=16, n_groups=2, ssm_state_size=12, chunk_size=16)
+MAMBA2 = {"hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16, "n_groups": 2, "state_size": 12, "chunk_size": 16,
+          **IDS}
+ROWS |= {
+    "nemotron_h": lambda: transformers.NemotronHConfig(
+        layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention", "mlp"], use_bias=True, **NEMOTRON_H),
+    "nemotron_h_moe": lambda: transformers.NemotronHConfig(
+        layers_block_type=["moe", "linear_attention", "mlp", "full_attention", "moe"], n_routed_experts=6, num_experts_per_tok=2,
+        n_group=3, topk_group=2, moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, routed_scaling_factor=1.5,
+        conv_kernel=3, use_conv_bias=False, mlp_bias=True, **NEMOTRON_H),
+    "mamba2": lambda: transformers.Mamba2Config(tie_word_embeddings=True, **MAMBA2),
+    "mamba2_biased": lambda: transformers.Mamba2Config(
+        use_bias=True, use_conv_bias=False, conv_kernel=3, **dict(MAMBA2, n_groups=1, num_hidden_layers=2)),
+}
+MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "mamba2", "mamba2_biased")
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
 # Their last norm has no weights that could make up for small embeddings.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS, *FALCON_H1_ROWS), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -289,7 +305,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         else:
             p.data = 0.2 * values
     for name, b in model.named_buffers():
-        if name.endswith("feed_forward.expert_bias"):
+        if name.endswith(("feed_forward.expert_bias", "gate.e_score_correction_bias")):
             b.data = 0.2 * torch.randn(b.shape, generator=random)
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias = torch.randn(model.final_logits_bias.shape, generator=random)
@@ -357,7 +373,8 @@ def hypothesis(model, ids, beams, penalty):
 def beam_cases(model, ids):
     """Of a decoder: the tokens that each search finds; None where float64 finds others."""
     found = []
-    model.set_experts_implementation("eager")  # the fused products of experts have no float64
+    if model.config.model_type != "mamba2":
+        model.set_experts_implementation("eager")  # the fused products of experts have no float64
     for _ in range(2):
         found.append({})
         for beams, penalty in BEAMS[1:3]:

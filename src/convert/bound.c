@@ -360,9 +360,15 @@ static proa_status compare_layers(const proa_config *a, const proa_config *b, co
         if (proa_config_recurs(a, i) != proa_config_recurs(b, i))
             return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s recurrent", what,
                              (long long)i, proa_config_recurs(a, i) ? "is" : "is not");
+        if (proa_config_attends(a, i) != proa_config_attends(b, i))
+            return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld has %s", what, (long long)i,
+                             proa_config_attends(a, i) ? "attention" : "no attention");
         if (proa_config_has_experts(a, i) != proa_config_has_experts(b, i))
             return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s experts", what, (long long)i,
                              proa_config_has_experts(a, i) ? "has" : "has no");
+        if (proa_config_has_dense(a, i) != proa_config_has_dense(b, i))
+            return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s dense FFN", what,
+                             (long long)i, proa_config_has_dense(a, i) ? "has a" : "has no");
     }
     return PROA_OK;
 }

@@ -181,12 +181,22 @@ static const struct factor_range {
 #undef FACTOR
 };
 
+/* Whether it is a size of what no layer has: 0. */
+static bool is_of_nothing(const proa_config *c, size_t offset)
+{
+    bool of_heads = offset == offsetof(proa_config, heads) || offset == offsetof(proa_config, kv_heads) ||
+                    offset == offsetof(proa_config, head_dim);
+    if (of_heads) return !proa_config_attends(c, PROA_SOME_LAYER);
+    return offset == offsetof(proa_config, ffn) && !proa_config_has_ffn(c, PROA_SOME_LAYER);
+}
+
 static proa_status check_ranges(const proa_config *c, proa_err *err)
 {
     for (size_t i = 0; i < PROA_COUNT(size_ranges); i++) {
         const struct size_range *r = &size_ranges[i];
         int64_t value;
         memcpy(&value, (const char *)c + r->offset, sizeof value);
+        if (value == 0 && is_of_nothing(c, r->offset)) continue;
         if (value < r->min || value > r->max)
             return PROA_FAIL(err, INVALID, "the size '%s' is %lld, must be %lld to %lld", r->name,
                              (long long)value, (long long)r->min, (long long)r->max);
@@ -227,19 +237,26 @@ static proa_status check_experts(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
-/* Fills in sizes and scales that config.json may leave out, and checks those that depend on each other. */
-static proa_status derive_sizes(proa_config *c, proa_err *err)
+static proa_status derive_heads(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
         return PROA_FAIL(err, INVALID, "hidden size %lld is not a multiple of %lld heads",
                          (long long)c->hidden, (long long)c->heads);
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->kv_heads == 0) c->kv_heads = c->heads;
-    if (c->embed == 0) c->embed = c->hidden;
     if (c->heads % c->kv_heads != 0)
         return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
+    return PROA_OK;
+}
+
+/* Fills in sizes and scales that config.json may leave out, and checks those that depend on each other. */
+static proa_status derive_sizes(proa_config *c, proa_err *err)
+{
+    if (proa_config_attends(c, PROA_SOME_LAYER)) PROA_TRY(derive_heads(c, err));
+    else c->heads = c->kv_heads = c->head_dim = 0, c->attention_scale = 1;
+    if (c->embed == 0) c->embed = c->hidden;
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->embed_scale == 0) c->embed_scale = 1;
     if (c->residual_scale == 0) c->residual_scale = 1;

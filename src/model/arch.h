@@ -211,7 +211,8 @@ typedef enum proa_step_op {
     C(QUERY_SCALE, c->query_scale.beta != 0)  /* queries are scaled by their positions */                    \
     C(ROTATED, proa_config_rotates(c, layer)) /* the layer has rotary positions */                           \
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
-    C(EXPERTS, proa_config_has_experts(c, layer)) /* the layer's FFN is a mixture of experts */              \
+    C(FFN, proa_config_has_ffn(c, layer))         /* the layer has an FFN: */                                \
+    C(EXPERTS, proa_config_has_experts(c, layer)) /* it is a mixture of experts */                           \
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
     C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
     C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
@@ -499,6 +500,8 @@ typedef struct proa_arch {
     A(granitemoehybrid)                                                                                      \
     A(bamba)                                                                                                 \
     A(falcon_h1)                                                                                             \
+    A(nemotron_h)                                                                                            \
+    A(mamba2)                                                                                                \
     A(lfm2)                                                                                                  \
     A(lfm2_moe)                                                                                              \
     A(glm4_moe)                                                                                              \

@@ -150,17 +150,29 @@ proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_
     return PROA_OK;
 }
 
-static bool some_layer(const proa_config *c, bool experts)
+static bool some_layer(const proa_config *c, bool (*has)(const proa_config *c, int64_t layer))
 {
     for (int64_t i = 0; i < main_layers(c); i++)
-        if (c->expert_layers[i] == experts) return true;
+        if (has(c, i)) return true;
     return false;
+}
+
+bool proa_config_has_ffn(const proa_config *c, int64_t layer)
+{
+    if (!c->ffn_layers) return true;
+    return layer < 0 ? some_layer(c, proa_config_has_ffn) : c->ffn_layers[layer];
 }
 
 bool proa_config_has_experts(const proa_config *c, int64_t layer)
 {
-    if (c->experts == 0 || !c->expert_layers) return c->experts > 0;
-    return layer < 0 ? some_layer(c, true) : c->expert_layers[layer];
+    if (layer < 0) return c->experts > 0 && some_layer(c, proa_config_has_experts);
+    return c->experts > 0 && proa_config_has_ffn(c, layer) && (!c->expert_layers || c->expert_layers[layer]);
+}
+
+bool proa_config_has_dense(const proa_config *c, int64_t layer)
+{
+    if (layer < 0) return some_layer(c, proa_config_has_dense);
+    return proa_config_has_ffn(c, layer) && !proa_config_has_experts(c, layer);
 }
 
 /* What layers of a type have. */
@@ -227,12 +239,6 @@ proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json
         c->expert_layers[at] = false;
     }
     return PROA_OK;
-}
-
-bool proa_config_has_dense(const proa_config *c, int64_t layer)
-{
-    if (c->experts == 0 || !c->expert_layers) return c->experts == 0;
-    return layer < 0 ? some_layer(c, false) : !c->expert_layers[layer];
 }
 
 bool proa_config_recurs(const proa_config *c, int64_t layer)

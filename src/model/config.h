@@ -51,9 +51,9 @@ typedef struct proa_config {
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
-    /* [layers] which layers have attention, NULL: all; and which a recurrent state, NULL: none. A layer may have both
-     * or neither. */
-    bool *attending_layers, *recurrent_layers;
+    /* [layers] which layers have attention, NULL: all; which a recurrent state, NULL: none; which an FFN, dense or a
+     * mixture, NULL: all. A layer may have several, or one alone. */
+    bool *attending_layers, *recurrent_layers, *ffn_layers;
     /* of a recurrent state (gated delta rule, Mamba-2, a short convolution): the heads of q and k (Mamba-2's groups of
      * C and B), those of values, the sizes of both (key_dim 0: the convolution's rows are all of the state), and the
      * rows that the convolution sees; in how many groups the output is normed (0: each head), and whether it is gated
@@ -195,7 +195,7 @@ PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_jso
  * max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
-/* What all layers have, or one of them. */
+/* What all layers have, or one of them, beside their FFN. */
 void proa_config_mix_all(proa_config *c, bool attends, bool recurs, proa_arena *arena);
 void proa_config_mix(proa_config *c, int64_t layer, bool attends, bool recurs);
 /* Where there are layer_types: which layers have a recurrent state ("linear_attention", "mamba", "conv") and which
@@ -207,9 +207,10 @@ PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const
                                                            proa_arena *arena, proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are none. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
-/* Whether the layer has experts; layer < 0: whether some layer has. */
+/* Whether the layer has an FFN, and of which kind; layer < 0: whether some layer has. */
+bool proa_config_has_ffn(const proa_config *c, int64_t layer);
 bool proa_config_has_experts(const proa_config *c, int64_t layer);
-bool proa_config_has_dense(const proa_config *c, int64_t layer); /* likewise a dense FFN */
+bool proa_config_has_dense(const proa_config *c, int64_t layer);
 /* Whether the layer has attention, or a recurrent state; layer < 0: whether some layer has. */
 bool proa_config_attends(const proa_config *c, int64_t layer);
 bool proa_config_recurs(const proa_config *c, int64_t layer);

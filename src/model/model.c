@@ -265,7 +265,7 @@ static int64_t inv_freq_bytes(const proa_model *m)
 
 static int64_t alibi_bytes(const proa_model *m)
 {
-    return m->config.heads * (int64_t)sizeof(float);
+    return proa_max64(1, m->config.heads) * (int64_t)sizeof(float);
 }
 
 static int64_t relative_bytes(const proa_model *m)
@@ -518,6 +518,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
                              proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
     need.inputs = proa_max64(need.inputs, proa_max64(c->q_lora, c->sum_inputs));
+    need.inputs = proa_max64(need.inputs, proa_dim_size(c, PROA_DIM_RECALLED));
     need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);

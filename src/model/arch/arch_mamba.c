@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_mamba.c - decoders with layers of Mamba-2 (Dao, Gu 2024) beside layers of attention: Granite 4 (attention
  * without positions, as FFN a mixture and a shared FFN, factors of embedding, branches and logits), Bamba (attention
- * with rotary positions on half of the head, a dense FFN) and Falcon-H1 (both in each layer, and factors of most
- * products: muP). in_proj makes gates, values, B and C, and rates.
- * Facts: transformers' modeling_{granitemoehybrid,bamba,falcon_h1}.py. */
+ * with rotary positions on half of the head, a dense FFN), Falcon-H1 (both in each layer, and factors of most
+ * products: muP), Nemotron-H (a layer is a mixer, an FFN or a mixture alone, and has one norm) and Mamba-2 itself (no
+ * attention, no FFN). in_proj makes gates, values, B and C, and rates.
+ * Facts: transformers' modeling_{granitemoehybrid,bamba,falcon_h1,nemotron_h,mamba2}.py, and NVIDIA's own
+ * modeling_nemotron_h.py. */
 #include "model/arch/arch_rows.h"
 
 #include "base/checked.h"
@@ -14,6 +16,8 @@
 #define LAYER "model.layers.%d."
 #define MAMBA LAYER "mamba."
 #define ATTN  LAYER "self_attn."
+#define BLOCK "backbone.layers.%d."
+#define MIXER BLOCK "mixer."
 
 /* clang-format off */
 #define COMMON_KEYS \
@@ -62,30 +66,75 @@ static const proa_key bamba_keys[] = {
     EPSILON   ("rms_norm_eps",             1e-5),
     SWITCH    ("mlp_bias",                 mlp_bias,        0),
     END_KEYS};
+static const proa_key nemotron_h_keys[] = {
+    REQUIRED  ("vocab_size",               vocab,           VOCAB),
+    REQUIRED  ("hidden_size",              hidden,          HIDDEN),
+    INTEGER   ("num_hidden_layers",        layers,          1, LAYERS,   0),
+    REQUIRED  ("num_attention_heads",      heads,           HEADS),
+    INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    8),
+    INTEGER   ("attention_head_dim",       head_dim,        1, HEAD_DIM, 0),
+    INTEGER   ("head_dim",                 head_dim,        1, HEAD_DIM, 128),
+    INTEGER   ("intermediate_size",        ffn,             1, FFN,      21504),
+    INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  4096),
+    EPSILON   ("layer_norm_epsilon",       1e-5),
+    ACTIVATION("mlp_hidden_act",           RELU2),
+    SWITCH    ("tie_word_embeddings",      tied,            0),
+    SWITCH    ("attention_bias",           attention_bias,  0),
+    SWITCH    ("mlp_bias",                 mlp_bias,        0),
+    INTEGER   ("mamba_num_heads",          value_heads,     1, HEADS,    128),
+    INTEGER   ("mamba_head_dim",           value_dim,       1, STATE_DIM, 64),
+    INTEGER   ("n_groups",                 key_heads,       1, HEADS,    8),
+    INTEGER   ("ssm_state_size",           key_dim,         1, STATE_DIM, 128),
+    INTEGER   ("conv_kernel",              conv_taps,       2, CONV_WIDTH, 4),
+    SWITCH    ("use_conv_bias",            conv_bias,       1),
+    SWITCH    ("use_bias",                 mix_bias,        0),
+    INTEGER   ("n_routed_experts",         experts,         1, EXPERTS,  8),
+    INTEGER   ("moe_intermediate_size",    expert_ffn,      1, FFN,      7688),
+    INTEGER   ("moe_shared_expert_intermediate_size", shared_ffn, 1, FFN, 7688),
+    END_KEYS};
+static const proa_key mamba2_keys[] = {
+    REQUIRED  ("vocab_size",               vocab,           VOCAB),
+    REQUIRED  ("hidden_size",              hidden,          HIDDEN),
+    REQUIRED  ("num_hidden_layers",        layers,          LAYERS),
+    EPSILON   ("layer_norm_epsilon",       1e-5),
+    ACTIVATION("hidden_act",               SILU),
+    SWITCH    ("tie_word_embeddings",      tied,            0),
+    INTEGER   ("num_heads",                value_heads,     1, HEADS,    128),
+    INTEGER   ("head_dim",                 value_dim,       1, STATE_DIM, 64),
+    INTEGER   ("n_groups",                 key_heads,       1, HEADS,    8),
+    INTEGER   ("state_size",               key_dim,         1, STATE_DIM, 128),
+    INTEGER   ("conv_kernel",              conv_taps,       2, CONV_WIDTH, 4),
+    SWITCH    ("use_conv_bias",            conv_bias,       1),
+    SWITCH    ("use_bias",                 mix_bias,        0),
+    END_KEYS};
 
 #define BIAS_IF(LAYERS, COND, LOAD, name, SLOT, ROWS) \
     TENSOR_LOADED(LOAD, name, SLOT, VECTOR, ROWS, NONE, IF(LAYERS) | IF(COND))
+#define MAMBA_TENSORS(at) \
+    MATRIX_LOADED_IF(RECURS, MIX_RATES, at "in_proj.weight",         MIX,         MIX,        HIDDEN), \
+    BIAS_IF  (RECURS, MIX_BIAS, MIX_RATES, at "in_proj.bias",        MIX_B,       MIX),                \
+    TENSOR   (at "conv1d.weight", MIX_CONV, F32, CONVOLVED, TAPS, IF(RECURS)),                         \
+    BIAS_IF  (RECURS, CONV_BIAS, ROWS, at "conv1d.bias",             MIX_CONV_B,  CONVOLVED),          \
+    VECTOR_IF(RECURS, at "A_log",                                    DECAY,       RATE_HEADS),         \
+    VECTOR_IF(RECURS, at "dt_bias",                                  DECAY_B,     RATE_HEADS),         \
+    VECTOR_IF(RECURS, at "D",                                        SKIP,        RATE_HEADS),         \
+    TENSOR   (at "norm.weight", RECALL_NORM, VECTOR, RECALLED, NONE, IF(RECURS) | IF(RECALL_NORMED)),  \
+    MATRIX_IF(RECURS, at "out_proj.weight",                          MIX_OUT,     HIDDEN,     RECALLED), \
+    BIAS_IF  (RECURS, MIX_OUT_BIAS, ROWS, at "out_proj.bias",        MIX_OUT_B,   HIDDEN)
+#define ATTENTION_TENSORS(at) \
+    MATRIX_IF(ATTENDS, at "q_proj.weight",                           QKV,         Q,          HIDDEN), \
+    MATRIX_IF(ATTENDS, at "k_proj.weight",                           QKV,         KV,         HIDDEN), \
+    MATRIX_IF(ATTENDS, at "v_proj.weight",                           QKV,         KV,         HIDDEN), \
+    MATRIX_IF(ATTENDS, at "o_proj.weight",                           O,           HIDDEN,     Q),      \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, at "q_proj.bias",            QKV_B,       Q),                  \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, at "k_proj.bias",            QKV_B,       KV),                 \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, at "v_proj.bias",            QKV_B,       KV),                 \
+    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, at "o_proj.bias",            O_B,         HIDDEN)
 #define COMMON_TENSORS \
     TABLE    ("model.embed_tokens.weight",                           TOKENS,      VOCAB,      HIDDEN), \
     VECTOR   (LAYER "input_layernorm.weight",                        ATTN_NORM,   HIDDEN),             \
-    MATRIX_LOADED_IF(RECURS, MIX_RATES, MAMBA "in_proj.weight",      MIX,         MIX,        HIDDEN), \
-    BIAS_IF  (RECURS, MIX_BIAS, MIX_RATES, MAMBA "in_proj.bias",     MIX_B,       MIX),                \
-    TENSOR   (MAMBA "conv1d.weight", MIX_CONV, F32, CONVOLVED, TAPS, IF(RECURS)),                      \
-    BIAS_IF  (RECURS, CONV_BIAS, ROWS, MAMBA "conv1d.bias",          MIX_CONV_B,  CONVOLVED),          \
-    VECTOR_IF(RECURS, MAMBA "A_log",                                 DECAY,       RATE_HEADS),         \
-    VECTOR_IF(RECURS, MAMBA "dt_bias",                               DECAY_B,     RATE_HEADS),         \
-    VECTOR_IF(RECURS, MAMBA "D",                                     SKIP,        RATE_HEADS),         \
-    TENSOR   (MAMBA "norm.weight", RECALL_NORM, VECTOR, RECALLED, NONE, IF(RECURS) | IF(RECALL_NORMED)), \
-    MATRIX_IF(RECURS, MAMBA "out_proj.weight",                       MIX_OUT,     HIDDEN,   RECALLED), \
-    BIAS_IF  (RECURS, MIX_OUT_BIAS, ROWS, MAMBA "out_proj.bias",         MIX_OUT_B,   HIDDEN),             \
-    MATRIX_IF(ATTENDS, ATTN "q_proj.weight",                         QKV,         Q,          HIDDEN), \
-    MATRIX_IF(ATTENDS, ATTN "k_proj.weight",                         QKV,         KV,         HIDDEN), \
-    MATRIX_IF(ATTENDS, ATTN "v_proj.weight",                         QKV,         KV,         HIDDEN), \
-    MATRIX_IF(ATTENDS, ATTN "o_proj.weight",                         O,           HIDDEN,     Q),      \
-    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "q_proj.bias",          QKV_B,       Q),                  \
-    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "k_proj.bias",          QKV_B,       KV),                 \
-    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "v_proj.bias",          QKV_B,       KV),                 \
-    BIAS_IF  (ATTENDS, ATTN_BIAS, ROWS, ATTN "o_proj.bias",          O_B,         HIDDEN),             \
+    MAMBA_TENSORS(MAMBA),                                                                              \
+    ATTENTION_TENSORS(ATTN),                                                                           \
     MATRIX_IF(UNTIED, "lm_head.weight",                              HEAD,        VOCAB,      HIDDEN), \
     TIED_HEAD("model.embed_tokens.weight")
 #define MOE LAYER "block_sparse_moe."
@@ -110,6 +159,32 @@ static const proa_name bamba_tensors[] = {
     VECTOR_IF(MLP_BIAS, LAYER "feed_forward.down_proj.bias",         DOWN_B,      HIDDEN),
     VECTOR   ("model.final_layernorm.weight",                        FINAL_NORM,  HIDDEN),
     END_TENSORS};
+/* Of layers that are one part each: it has one norm before it. */
+#define BACKBONE_TENSORS \
+    TABLE    ("backbone.embeddings.weight",                          TOKENS,      VOCAB,      HIDDEN), \
+    VECTOR   (BLOCK "norm.weight",                                   ATTN_NORM,   HIDDEN),             \
+    MAMBA_TENSORS(MIXER),                                                                              \
+    VECTOR   ("backbone.norm_f.weight",                              FINAL_NORM,  HIDDEN),             \
+    MATRIX_IF(UNTIED, "lm_head.weight",                              HEAD,        VOCAB,      HIDDEN), \
+    TIED_HEAD("backbone.embeddings.weight")
+#define SHARED_EXPERT MIXER "shared_experts."
+static const proa_name nemotron_h_tensors[] = {
+    BACKBONE_TENSORS,
+    ATTENTION_TENSORS(MIXER),
+    MATRIX_IF(DENSE, MIXER "up_proj.weight",                         UP,          FFN,        HIDDEN),
+    MATRIX_IF(DENSE, MIXER "down_proj.weight",                       DOWN,        HIDDEN,     FFN),
+    BIAS_IF  (DENSE, MLP_BIAS, ROWS, MIXER "up_proj.bias",           UP_B,        FFN),
+    BIAS_IF  (DENSE, MLP_BIAS, ROWS, MIXER "down_proj.bias",         DOWN_B,      HIDDEN),
+    MATRIX_IF(EXPERTS, MIXER "gate.weight",                          ROUTER,      EXPERTS,    HIDDEN),
+    VECTOR_IF(EXPERTS, MIXER "gate.e_score_correction_bias",         CORRECTION,  EXPERTS),
+    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.up_proj.weight",     EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.down_proj.weight",   EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
+    MATRIX_IF(EXPERTS, SHARED_EXPERT "up_proj.weight",               SHARED_UP,   SHARED_FFN, HIDDEN),
+    MATRIX_IF(EXPERTS, SHARED_EXPERT "down_proj.weight",             SHARED_DOWN, HIDDEN,     SHARED_FFN),
+    BIAS_IF  (EXPERTS, MLP_BIAS, ROWS, SHARED_EXPERT "up_proj.bias", SHARED_UP_B, SHARED_FFN),
+    BIAS_IF  (EXPERTS, MLP_BIAS, ROWS, SHARED_EXPERT "down_proj.bias", SHARED_DOWN_B, HIDDEN),
+    END_TENSORS};
+static const proa_name mamba2_tensors[] = {BACKBONE_TENSORS, END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 /* Names as transformers has them in memory. */
 static const char *const aliases[] = {
@@ -117,11 +192,16 @@ static const char *const aliases[] = {
     "block_sparse_moe.input_linear.weight",  "block_sparse_moe.experts.gate_up_proj",
     "block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj",
     NULL};
+static const char *const backbone_aliases[] = {"embeddings.weight", "embedding.weight", NULL};
+/* As transformers has Nemotron-H in memory. */
+static const char *const backbone_prefixes[] = {"backbone.", "model.", NULL};
+static const char *const unused[] = {"mtp.", NULL}; /* multi-token prediction */
 
 static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE_IF(ROTARY), END};
 static const proa_step bamba_embed[]   = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+static const proa_step backbone_embed[] = {EMBED(TOKENS), END};
 static const proa_step falcon_h1_embed[] = {EMBED_TO(X, TOKENS, SCALED | EXACT), ROPE_TABLE, END};
-#define MIXERS \
+#define MAMBA_MIXER \
     NORM          (X,      N,      ATTN_NORM),                            \
     LINEAR        (N,      MIX,    MIX,         FACTOR | IF(RECURS)),     \
     SCALE_PARTS,                                                          \
@@ -129,15 +209,17 @@ static const proa_step falcon_h1_embed[] = {EMBED_TO(X, TOKENS, SCALED | EXACT),
     SELECTIVE_SCAN(MIXED,  RECALL, DECAY),                                \
     STEP(NORM_GATED, MIX,  RECALL, RECALL_NORM, IF(RECURS) | IF(RECALL_NORMED)), \
     STEP_BARE(GATE_OUTPUTS, MIX, RECALL,        IF(RECURS) | IF(RECALL_PLAIN)),  \
-    LINEAR        (RECALL, X,      MIX_OUT,     ADD | RESIDUAL | FACTOR | IF(RECURS)), \
+    LINEAR        (RECALL, X,      MIX_OUT,     ADD | RESIDUAL | FACTOR | IF(RECURS))
+#define MIXERS \
+    MAMBA_MIXER, \
     LINEAR        (N,      QKV,    QKV,         IF(ATTENDS)),             \
     STEP_BARE(ROPE,        QKV,    QKV,         IF(ATTENDS) | IF(ROTARY)), \
     STEP_BARE(KV_APPEND,   QKV,    NONE,        IF(ATTENDS)),             \
     STEP_BARE(ATTEND,      QKV,    A,           IF(ATTENDS)),             \
-    LINEAR        (A,      X,      O,           ADD | RESIDUAL | FACTOR | IF(ATTENDS)), \
-    NORM          (X,      N,      FFN_NORM)
+    LINEAR        (A,      X,      O,           ADD | RESIDUAL | FACTOR | IF(ATTENDS))
 static const proa_step granite_layer[] = {
     MIXERS,
+    NORM          (X,      N,      FFN_NORM),
     LINEAR        (N,      ROUTER, ROUTER,      IF(EXPERTS)),
     ROUTE         (CORRECTION),
     EXPERTS       (N,      X,      ADD),
@@ -146,9 +228,21 @@ static const proa_step granite_layer[] = {
     END};
 static const proa_step bamba_layer[] = {
     MIXERS,
+    NORM          (X,      N,      FFN_NORM),
     LINEAR_GATED  (N,      F,      UP,          FACTOR),
     LINEAR        (F,      X,      DOWN,        ADD | RESIDUAL | FACTOR),
     END};
+static const proa_step nemotron_h_layer[] = {
+    MIXERS,
+    LINEAR        (N,      U,      UP,          ACT | IF(DENSE)),
+    LINEAR        (U,      X,      DOWN,        ADD | IF(DENSE)),
+    LINEAR        (N,      ROUTER, ROUTER,      IF(EXPERTS)),
+    ROUTE         (CORRECTION),
+    EXPERTS       (N,      X,      ADD),
+    LINEAR        (N,      U,      SHARED_UP,   ACT | IF(EXPERTS)),
+    LINEAR        (U,      X,      SHARED_DOWN, ADD | IF(EXPERTS)),
+    END};
+static const proa_step mamba2_layer[] = {MAMBA_MIXER, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
@@ -176,18 +270,26 @@ static proa_status read_value_dim(proa_config *c, const proa_json *json, proa_er
     return proa_json_get_int(&c->value_dim, json, "mamba_d_head", 1, PROA_STATE_DIM_MAX, err);
 }
 
+/* Of all models here. */
+static proa_status finish_mixer(proa_config *c, const proa_json *json, const char *heads_key, proa_err *err)
+{
+    c->mix_rates = c->gate_first = true;
+    c->conv_act = PROA_ACT_SILU;
+    c->recall_groups = c->key_heads;
+    if (c->value_heads % c->key_heads != 0)
+        return PROA_FAIL(err, INVALID, "'%s' is %lld, no multiple of %lld groups", heads_key,
+                         (long long)c->value_heads, (long long)c->key_heads);
+    read_limits(c, json);
+    return PROA_OK;
+}
+
 static proa_status finish_mamba(proa_config *c, const proa_json *json, proa_err *err)
 {
-    c->gated = c->mix_rates = c->gate_first = true;
-    c->conv_act = c->act;
-    c->recall_groups = c->key_heads;
+    c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     if (c->act != PROA_ACT_SILU)
         return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' '%s' is not supported", proa_act_name(c->act));
-    if (c->value_heads % c->key_heads != 0)
-        return PROA_FAIL(err, INVALID, "'mamba_n_heads' is %lld, no multiple of %lld groups",
-                         (long long)c->value_heads, (long long)c->key_heads);
-    read_limits(c, json);
+    PROA_TRY(finish_mixer(c, json, "mamba_n_heads", err));
     return read_value_dim(c, json, err);
 }
 
@@ -314,6 +416,118 @@ static proa_status finish_falcon_h1(proa_config *c, const proa_json *json, proa_
     return proa_config_read_rope(c, json, arena, err);
 }
 
+/* ---- layers of one part ---- */
+
+/* What a layer is: its letter in hybrid_override_pattern, and its name in layers_block_type, today's and the older
+ * one. */
+static const struct layer_kind {
+    char letter;
+    const char *name, *older;
+    bool attends, recurs, ffn, experts;
+} layer_kinds[] = {{'M', "linear_attention", "mamba", false, true, false, false},
+                   {'*', "full_attention", "attention", true, false, false, false},
+                   {'-', "mlp", "mlp", false, false, true, false},
+                   {'E', "moe", "moe", false, false, true, true}};
+
+static const struct layer_kind *find_kind(const proa_json *list, proa_str pattern, int64_t layer)
+{
+    proa_str name = proa_json_str(proa_json_at(list, layer));
+    for (const struct layer_kind *k = layer_kinds; k < layer_kinds + PROA_COUNT(layer_kinds); k++)
+        if (list ? proa_str_is(name, k->name) || proa_str_is(name, k->older) : pattern.ptr[layer] == k->letter)
+            return k;
+    return NULL;
+}
+
+/* The number of layers may be left to the list. */
+static proa_status count_kinds(proa_config *c, const char *key, int64_t count, proa_err *err)
+{
+    if (c->layers == 0) c->layers = count;
+    if (c->layers == count && count >= 1 && count <= PROA_LAYERS_MAX) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "'%s' has %lld entries for %lld layers", key, (long long)count,
+                     (long long)c->layers);
+}
+
+static proa_status read_kinds(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_str pattern = {"", 0};
+    const proa_json *list = proa_json_get(json, "layers_block_type");
+    if (!list) list = proa_json_get(json, "layer_types");
+    const char *key = list ? "layers_block_type" : "hybrid_override_pattern";
+    PROA_TRY(proa_json_get_str(&pattern, json, "hybrid_override_pattern", err));
+    PROA_TRY(count_kinds(c, key, list ? proa_json_len(list) : (int64_t)pattern.len, err));
+    proa_config_mix_all(c, false, false, arena);
+    c->ffn_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        const struct layer_kind *kind = find_kind(list, pattern, i);
+        if (!kind)
+            return PROA_FAIL(err, UNSUPPORTED, "'%s' entry %lld is no kind of layer that is known", key,
+                             (long long)i);
+        proa_config_mix(c, i, kind->attends, kind->recurs);
+        c->ffn_layers[i] = kind->ffn;
+        c->expert_layers[i] = kind->experts;
+    }
+    return PROA_OK;
+}
+
+/* DeepSeek V3's router. Without layers of experts their sizes, which have defaults, say nothing. */
+static proa_status read_mixture(proa_config *c, const proa_json *json, proa_err *err)
+{
+    double scale = 1;
+    int64_t chosen = 2, groups = 1, chosen_groups = 1;
+    if (!proa_config_has_experts(c, PROA_SOME_LAYER)) {
+        c->experts = c->expert_ffn = c->shared_ffn = 0;
+        return PROA_OK;
+    }
+    const proa_json *latent = proa_json_get(json, "moe_latent_size");
+    if (proa_json_kind(latent) == PROA_JSON_INT)
+        return PROA_FAIL(err, UNSUPPORTED, "'moe_latent_size' %lld is not supported",
+                         (long long)proa_json_int(latent));
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&chosen_groups, json, "topk_group", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_double(&scale, json, "routed_scaling_factor", 1e-6, 1e6, err));
+    c->router = (proa_router){.kind = PROA_ROUTER_SIGMOID, .renormalise = true, .group_best = 2};
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    c->router.chosen = (int32_t)chosen;
+    c->router.scale = (float)scale;
+    c->router.groups = groups > 1 ? (int32_t)groups : 0;
+    c->router.chosen_groups = (int32_t)chosen_groups;
+    return PROA_OK;
+}
+
+static proa_status finish_nemotron_h(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_act act;
+    PROA_TRY(proa_config_read_act(&act, json, "mamba_hidden_act", PROA_ACT_SILU, err));
+    if (act != PROA_ACT_SILU)
+        return PROA_FAIL(err, UNSUPPORTED, "'mamba_hidden_act' '%s' is not supported", proa_act_name(act));
+    PROA_TRY(finish_mixer(c, json, "mamba_num_heads", err));
+    c->mix_out_bias = c->mix_bias;
+    PROA_TRY(read_kinds(c, json, arena, err));
+    return read_mixture(c, json, err);
+}
+
+/* No key says how long a text may be, and nothing in the model does: as llama.cpp has it. norm_before_gate, which
+ * Codestral's file has, is not read by transformers either: the gate is first. */
+static proa_status finish_mamba2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t expand = 2;
+    c->context = (int64_t)1 << 20;
+    if (c->act != PROA_ACT_SILU)
+        return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' '%s' is not supported", proa_act_name(c->act));
+    PROA_TRY(proa_json_get_int(&expand, json, "expand", 1, PROA_HIDDEN_MAX, err));
+    if (expand * c->hidden != c->value_heads * c->value_dim)
+        return PROA_FAIL(err, INVALID, "'expand' %lld of hidden size %lld is not 'num_heads' %lld of %lld",
+                         (long long)expand, (long long)c->hidden, (long long)c->value_heads,
+                         (long long)c->value_dim);
+    PROA_TRY(finish_mixer(c, json, "num_heads", err));
+    c->mix_out_bias = c->mix_bias;
+    proa_config_mix_all(c, false, true, arena);
+    c->ffn_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    return PROA_OK;
+}
+
 /* clang-format off */
 #define ROW(type, class, form, like) \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = form##_keys,          \
@@ -323,4 +537,13 @@ static proa_status finish_falcon_h1(proa_config *c, const proa_json *json, proa_
 const proa_arch proa_arch_granitemoehybrid = ROW("granitemoehybrid", "GraniteMoeHybridForCausalLM", granite, granite);
 const proa_arch proa_arch_bamba = ROW("bamba", "BambaForCausalLM", bamba, bamba);
 const proa_arch proa_arch_falcon_h1 = ROW("falcon_h1", "FalconH1ForCausalLM", falcon_h1, bamba);
+
+#define BACKBONE_ROW(type, class) \
+    {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(RMS), .keys = type##_keys,        \
+     .names = type##_tensors, .prefix_aliases = backbone_prefixes, .aliases = backbone_aliases,          \
+     .ignored = ignored, .unused_parts = unused, .stacks = {CAUSAL(backbone_embed, type##_layer)},       \
+     .head = head, .finish = finish_##type}
+
+const proa_arch proa_arch_nemotron_h = BACKBONE_ROW(nemotron_h, "NemotronHForCausalLM");
+const proa_arch proa_arch_mamba2 = BACKBONE_ROW(mamba2, "Mamba2ForCausalLM");
 /* clang-format on */

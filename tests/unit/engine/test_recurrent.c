@@ -8,9 +8,11 @@
 #include "engine/engine.h"
 #include "engine/fleet/fleet.h"
 
-static const char *const models[] = {
-    GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5", GOLDEN "arch/qwen3_5_text", GOLDEN "arch/lfm2",
-    GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba",   GOLDEN "arch/falcon_h1"};
+static const char *const models[] = {GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5",
+                                     GOLDEN "arch/qwen3_5_text",     GOLDEN "arch/lfm2",
+                                     GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba",
+                                     GOLDEN "arch/falcon_h1",        GOLDEN "arch/nemotron_h",
+                                     GOLDEN "arch/nemotron_h_moe",   GOLDEN "arch/mamba2"};
 enum { REQUESTS = 6, DIVIDED = 4 /* the first ones; layers of Mamba-2 are of one rank */ };
 
 static size_t models_count(void)
@@ -77,13 +79,17 @@ static void chunks_and_neighbours_change_nothing(void **state)
 static void preemption_changes_nothing(void **state)
 {
     (void)state;
-    outcome alone[REQUESTS] = {0}, tight[REQUESTS] = {0};
-    proa_engine_options o = {.threads = 1, .dtype = "f32", .sequences_max = 9};
-    run_all(alone, models[0], &o, "1", false);
-    o.kv_tokens = 64 * 7;
-    assert_true(run_all(tight, models[0], &o, "1", true) > 0);
-    compare_and_release(tight, alone);
-    for (int i = 0; i < REQUESTS; i++) outcome_release(&alone[i]);
+    const char *const tried[] = {models[0], GOLDEN "arch/mamba2"};
+    for (size_t m = 0; m < PROA_COUNT(tried); m++) {
+        if (m && getenv("PROA_TEST_TP")) break;
+        outcome alone[REQUESTS] = {0}, tight[REQUESTS] = {0};
+        proa_engine_options o = {.threads = 1, .dtype = "f32", .sequences_max = 9};
+        run_all(alone, tried[m], &o, "1", false);
+        o.kv_tokens = 64 * 7;
+        assert_true(run_all(tight, tried[m], &o, "1", true) > 0);
+        compare_and_release(tight, alone);
+        for (int i = 0; i < REQUESTS; i++) outcome_release(&alone[i]);
+    }
 }
 
 /* The text of each of three sequences, one after the other. */

@@ -179,6 +179,30 @@ static void eviction_changes_nothing(void **state)
     proa_engine_close(with), proa_engine_close(without);
 }
 
+/* Without attention pages only count tokens: there are enough for all that run. A state is kept for four of them. */
+static void a_model_without_pages_reuses_states(void **state)
+{
+    (void)state;
+    const char *model = GOLDEN "arch/mamba2";
+    int32_t ids[CONTEXT];
+    proa_info info;
+    proa_engine_options on = options_of("on", 70), off = options_of("off", 512);
+    on.kv_tokens = 0;
+    proa_engine *with = open_or_fail(model, &on), *without = open_or_fail(model, &off);
+    proa_engine_info(with, &info);
+    assert_null(strstr(info.plan, "keys and values"));
+    assert_int_equal(with->model->kv_layers, 0);
+    assert_true(with->sizes.kv_tokens >= with->model->config.context);
+    run_both(with, without, turn_of(ids, 250), 0);
+    run_both(with, without, turn_of(ids, LONG), 0);
+    run_both(with, without, turn_of(ids, LONG + 50), 256);
+    run_both(with, without, prompt_of(ids, COMMON, LONG, 1), 0);
+    proa_request r = turn_of(ids, LONG);
+    r.options.beams = 3, r.options.logprobs = false;
+    run_both(with, without, r, 256);
+    proa_engine_close(with), proa_engine_close(without);
+}
+
 static int set_up(void **state)
 {
     static folder f;
@@ -199,6 +223,7 @@ int main(void)
         cmocka_unit_test(states_are_reused),
         cmocka_unit_test(requests_of_all_kinds_reuse_states),
         cmocka_unit_test(eviction_changes_nothing),
+        cmocka_unit_test(a_model_without_pages_reuses_states),
     };
     return cmocka_run_group_tests_name("state_prefix", tests, set_up, tear_down);
 }

@@ -112,13 +112,30 @@ typedef struct request_case {
     int32_t comes, goes; /* the step before which it is submitted; is cancelled, -1: never */
 } request_case;
 
-static const char *const models[] = {
-    GOLDEN "arch/bloom", GOLDEN "arch/gemma2",     GOLDEN "arch/gpt2",         GOLDEN "arch/gptj",
-    GOLDEN "arch/llama", GOLDEN "arch/llama3",     GOLDEN "arch/mistral",      GOLDEN "arch/mpt",
-    GOLDEN "arch/qwen2", GOLDEN "arch/qwen3",      GOLDEN "arch/t5",           GOLDEN "arch/t5_v1_1",
-    GOLDEN "arch/bert",  GOLDEN "arch/bert_mlm",   GOLDEN "arch/bert_regress", STORIES,
-    MODELS "m30k-t5",    GOLDEN "arch/qwen3_next", GOLDEN "arch/qwen3_5",      GOLDEN "arch/granitemoehybrid",
-    GOLDEN "arch/lfm2",  GOLDEN "arch/falcon_h1"};
+static const char *const models[] = {GOLDEN "arch/bloom",
+                                     GOLDEN "arch/gemma2",
+                                     GOLDEN "arch/gpt2",
+                                     GOLDEN "arch/gptj",
+                                     GOLDEN "arch/llama",
+                                     GOLDEN "arch/llama3",
+                                     GOLDEN "arch/mistral",
+                                     GOLDEN "arch/mpt",
+                                     GOLDEN "arch/qwen2",
+                                     GOLDEN "arch/qwen3",
+                                     GOLDEN "arch/t5",
+                                     GOLDEN "arch/t5_v1_1",
+                                     GOLDEN "arch/bert",
+                                     GOLDEN "arch/bert_mlm",
+                                     GOLDEN "arch/bert_regress",
+                                     STORIES,
+                                     MODELS "m30k-t5",
+                                     GOLDEN "arch/qwen3_next",
+                                     GOLDEN "arch/qwen3_5",
+                                     GOLDEN "arch/granitemoehybrid",
+                                     GOLDEN "arch/lfm2",
+                                     GOLDEN "arch/falcon_h1",
+                                     GOLDEN "arch/nemotron_h_moe",
+                                     GOLDEN "arch/mamba2"};
 
 static int64_t length_of(int64_t context)
 {
@@ -457,7 +474,8 @@ static void choose_adapters(proa_engine_options *o, const char *model)
 /* Recurrent states, which neither drafts nor cached prefixes go with. */
 static bool has_states(const char *model)
 {
-    static const char *const names[] = {"qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2", "falcon_h1"};
+    static const char *const names[] = {"qwen3_next",     "qwen3_5", "granitemoehybrid", "lfm2", "falcon_h1",
+                                        "nemotron_h_moe", "mamba2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(model, names[i])) return true;
     return false;

@@ -20,7 +20,7 @@ static proa_status configure(fixture *f, const char *text)
     proa_json *json = NULL;
     *f = (fixture){0};
     proa_arena_init(&f->arena);
-    proa_status status = proa_json_parse(&json, proa_str_c(text), "config.json", &f->err);
+    proa_status status = proa_json_parse_python(&json, proa_str_c(text), "config.json", &f->err);
     if (status == PROA_OK) status = proa_arch_configure(&f->arch, &f->c, json, NULL, &f->arena, &f->err);
     proa_json_free(json);
     return status;

@@ -549,6 +549,104 @@ static void falcon_h1(void **state)
     refused(room, PROA_UNSUPPORTED, "biases with multipliers");
 }
 
+/* nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B: each layer is a mixer or a mixture, by the letters of a pattern. Nemotron-H-8B
+ * names the size of its heads otherwise, and transformers 5 has a list and no number of layers. */
+static void nemotron_h(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const nano = "\"MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME\"";
+    static const char *const dense = "\"M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-\"";
+    static const char *const text =
+        "{\"architectures\":[\"NemotronHForCausalLM\"],\"attention_bias\":false,\"chunk_size\":128,"
+        "\"conv_kernel\":4,\"expand\":2,\"hidden_size\":2688,\"%s\":%s,\"intermediate_size\":1856,"
+        "\"layer_norm_epsilon\":1e-05,\"mamba_head_dim\":64,\"mamba_hidden_act\":\"silu\",\"mamba_num_"
+        "heads\":64,"
+        "\"mamba_proj_bias\":false,\"max_position_embeddings\":262144,\"mlp_bias\":false,\"mlp_hidden_act\":"
+        "\"relu2\",\"model_type\":\"nemotron_h\",\"moe_intermediate_size\":1856,"
+        "\"moe_shared_expert_intermediate_size\":3712,\"n_group\":1,\"n_groups\":8,\"n_routed_experts\":128,"
+        "\"n_shared_experts\":1,\"norm_eps\":1e-05,\"norm_topk_prob\":true,\"num_attention_heads\":32,"
+        "\"num_experts_per_tok\":6,\"num_key_value_heads\":2,\"rope_theta\":10000,\"routed_scaling_factor\":"
+        "2.5,\"sliding_window\":null,\"ssm_state_size\":128,\"tie_word_embeddings\":false,\"time_step_"
+        "limit\":"
+        "[0.0,Infinity],\"time_step_min\":0.001,\"topk_group\":1,\"use_bias\":false,\"use_conv_bias\":true,"
+        "\"vocab_size\":131072%s}";
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", nano,
+             ",\"head_dim\":128,\"num_hidden_layers\":52");
+    accepted(&f, room);
+    assert_int_equal(proa_config_attending(&f.c, 0, 52), 6);
+    assert_int_equal(proa_config_recurring(&f.c, 0, 52), 23);
+    assert_true(proa_config_recurs(&f.c, 0) && !proa_config_has_ffn(&f.c, 0) && !proa_config_attends(&f.c, 0));
+    assert_true(proa_config_has_experts(&f.c, 1) && !proa_config_has_dense(&f.c, 1) &&
+                !proa_config_recurs(&f.c, 1));
+    assert_true(proa_config_attends(&f.c, 5) && !proa_config_has_ffn(&f.c, 5));
+    assert_false(proa_config_has_dense(&f.c, -1));
+    assert_int_equal(f.c.router.chosen, 6);
+    assert_int_equal(f.c.router.groups, 0);
+    near((double)f.c.router.scale, 2.5);
+    assert_int_equal(f.c.shared_ffn, 3712);
+    assert_int_equal(f.c.head_dim, 128);
+    assert_true(f.c.rotary_dim == 0 && !f.c.gated && f.c.act == PROA_ACT_RELU2);
+    assert_true(f.c.step_min == 0 && f.c.step_max > 1e38);
+    assert_int_equal(proa_config_state(&f.c), 23 * (3 * (4096 + 2048) + 64 * 128 * 64));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", dense, ",\"attention_head_dim\":64");
+    accepted(&f, room);
+    assert_int_equal(f.c.layers, 52);
+    assert_int_equal(f.c.head_dim, 64);
+    assert_true(f.c.experts == 0 && f.c.shared_ffn == 0 && proa_config_has_dense(&f.c, 1));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "layers_block_type", "[\"mamba\",\"moe\",\"full_attention\",\"mlp\"]",
+             ",\"num_key_value_heads\":8,\"moe_latent_size\":null");
+    accepted(&f, room);
+    assert_int_equal(f.c.layers, 4);
+    assert_true(proa_config_recurs(&f.c, 0) && proa_config_has_experts(&f.c, 1) && proa_config_attends(&f.c, 2));
+    assert_true(proa_config_has_dense(&f.c, 3) && !proa_config_has_experts(&f.c, 3));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"M-O\"", "");
+    refused(room, PROA_UNSUPPORTED, "'hybrid_override_pattern' entry 2");
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"M-*\"", ",\"num_hidden_layers\":4");
+    refused(room, PROA_INVALID, "has 3 entries for 4 layers");
+    snprintf(room, sizeof room, text, "nothing", "\"\"", "");
+    refused(room, PROA_INVALID, "'hybrid_override_pattern' has 0 entries");
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"ME\"", ",\"moe_latent_size\":1024");
+    refused(room, PROA_UNSUPPORTED, "'moe_latent_size' 1024");
+    snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"M\"", ",\"mamba_hidden_act\":\"relu\"");
+    refused(room, PROA_UNSUPPORTED, "'mamba_hidden_act' 'relu'");
+}
+
+/* mistralai/Mamba-Codestral-7B-v0.1 has neither attention nor FFN, and no length. */
+static void mamba2(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{%s\"bos_token_id\":0,\"chunk_size\":256,\"conv_kernel\":4,\"eos_token_id\":0,\"expand\":%d,\"head_"
+        "dim\":64,"
+        "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"intermediate_size\":8192,\"layer_norm_epsilon\":1e-"
+        "05,"
+        "\"model_type\":\"mamba2\",\"n_groups\":8,\"norm_before_gate\":true,\"num_heads\":128,"
+        "\"num_hidden_layers\":64,\"pad_token_id\":0,\"rms_norm\":true,\"state_size\":128,"
+        "\"tie_word_embeddings\":false,\"time_step_limit\":[0.0,Infinity],\"time_step_rank\":256,"
+        "\"use_bias\":false,\"use_conv_bias\":true,\"vocab_size\":32768}";
+    for (int named = 0; named < 2; named++) {
+        snprintf(room, sizeof room, text, named ? "\"architectures\":[\"Mamba2ForCausalLM\"]," : "", 2);
+        accepted(&f, room);
+        assert_int_equal(proa_config_attending(&f.c, 0, 64), 0);
+        assert_int_equal(proa_config_recurring(&f.c, 0, 64), 64);
+        assert_true(!proa_config_has_ffn(&f.c, -1) && !proa_config_has_dense(&f.c, -1));
+        assert_true(f.c.heads == 0 && f.c.head_dim == 0 && f.c.ffn == 0);
+        assert_int_equal(f.c.context, 1 << 20);
+        assert_true(f.c.gate_first);
+        assert_int_equal(proa_config_layer_state(&f.c), 3 * (8192 + 2048) + 128 * 128 * 64);
+        proa_arena_release(&f.arena);
+    }
+    snprintf(room, sizeof room, text, "", 3);
+    refused(room, PROA_INVALID, "'expand' 3 of hidden size 4096");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -788,6 +886,8 @@ int main(void)
                                        cmocka_unit_test(ernie_moe),
                                        cmocka_unit_test(qwen3_next),
                                        cmocka_unit_test(granite_hybrid),
+                                       cmocka_unit_test(nemotron_h),
+                                       cmocka_unit_test(mamba2),
                                        cmocka_unit_test(lfm2),
                                        cmocka_unit_test(falcon_h1),
                                        cmocka_unit_test(multimodal),
