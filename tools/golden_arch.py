@@ -173,11 +173,15 @@ ROWS |= {
         layers_block_type=["moe", "linear_attention", "mlp", "full_attention", "moe"], n_routed_experts=6, num_experts_per_tok=2,
         n_group=3, topk_group=2, moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, routed_scaling_factor=1.5,
         conv_kernel=3, use_conv_bias=False, mlp_bias=True, **NEMOTRON_H),
+    "nemotron_h_latent": lambda: transformers.NemotronHConfig(
+        layers_block_type=["linear_attention", "moe", "full_attention", "moe"], n_routed_experts=4, num_experts_per_tok=2,
+        moe_intermediate_size=20, moe_shared_expert_intermediate_size=28, moe_latent_size=32, norm_topk_prob=False, mlp_bias=True,
+        **NEMOTRON_H),
     "mamba2": lambda: transformers.Mamba2Config(tie_word_embeddings=True, **MAMBA2),
     "mamba2_biased": lambda: transformers.Mamba2Config(
         use_bias=True, use_conv_bias=False, conv_kernel=3, **dict(MAMBA2, n_groups=1, num_hidden_layers=2)),
 }
-MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "mamba2", "mamba2_biased")
+MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba2_biased")
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
 # Their last norm has no weights that could make up for small embeddings.

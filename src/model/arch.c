@@ -134,6 +134,7 @@ static const struct size_range {
     SIZE(experts, 0, PROA_EXPERTS_MAX),
     SIZE(expert_ffn, 0, PROA_FFN_MAX),
     SIZE(shared_ffn, 0, PROA_FFN_MAX),
+    SIZE(expert_latent, 0, PROA_HIDDEN_MAX),
     SIZE(q_lora, 0, PROA_HIDDEN_MAX),
     SIZE(kv_lora, 0, PROA_HEAD_DIM_MAX),
     SIZE(qk_nope, 0, PROA_HEAD_DIM_MAX),
@@ -319,6 +320,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_GATE_UP: return 2 * c->ffn;
     case PROA_DIM_EXPERTS: return c->experts;
     case PROA_DIM_EXPERT_FFN: return c->expert_ffn;
+    case PROA_DIM_EXPERT_WIDTH: return c->expert_latent ? c->expert_latent : c->hidden;
     case PROA_DIM_EXPERT_GATED: return 2 * c->expert_ffn;
     case PROA_DIM_SHARED_FFN: return c->shared_ffn;
     case PROA_DIM_SHARED_GATED: return 2 * c->shared_ffn;
@@ -381,6 +383,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_ROUTER: return c->experts;
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS: return c->router.chosen;
+    case PROA_REG_EXPERT_IN:
+    case PROA_REG_EXPERT_OUT: return c->expert_latent;
     case PROA_REG_GATE: return 1;
     case PROA_REG_QD: return c->q_lora;
     case PROA_REG_QH: return proa_dim_size(c, PROA_DIM_Q_HEADS);

@@ -25,6 +25,8 @@
     R(ROUTER, "router")         /* [T, experts]: scores of the experts */                                    \
     R(EXPERT_W, "expert_w")     /* [T, k]: weights of the chosen experts */                                  \
     R(EXPERT_IDS, "expert_id")  /* [T, k] int32: which they are */                                           \
+    R(EXPERT_IN, "expert_in")   /* [T, expert_latent]: what experts of a latent width read, */               \
+    R(EXPERT_OUT, "expert_out") /* and what they make */                                                     \
     R(GATE, "gate")             /* [T, 1]: of the shared expert */                                           \
     R(CQ, "cross_q")            /* [T, heads * head_dim] */                                                  \
     R(CKV, "cross_kv")          /* [T, 2 kv_heads * head_dim] */                                             \
@@ -111,6 +113,8 @@ typedef enum proa_reg {
     W(EXPERT_UP, "expert_up", ROWS)                                                                          \
     W(EXPERT_DOWN, "expert_down", COLUMNS)                                                                   \
     W(EXPERT_BIAS, "expert_bias", NONE)                                                                      \
+    W(EXPERT_IN, "expert_in", NONE)                                                                          \
+    W(EXPERT_OUT, "expert_out", NONE)                                                                        \
     W(SHARED_GATE, "shared_gate", NONE)                                                                      \
     W(SHARED_UP, "shared_up", ROWS)                                                                          \
     W(SHARED_DOWN, "shared_down", COLUMNS)                                                                   \
@@ -226,6 +230,8 @@ typedef enum proa_step_op {
     C(EXPERTS_APART, c->experts_apart)      /* or one by one */                                              \
     C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
     C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
+    C(EXPERTS_LATENT, c->expert_latent > 0) /* experts have a width of their own */                          \
+    C(EXPERTS_WIDE, c->expert_latent == 0)  /* or that of the residual stream */                             \
     C(FIRST_LAYER, layer <= 0)                                                                               \
     C(LATER_LAYERS, layer != 0)                                                                              \
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
@@ -321,6 +327,7 @@ typedef enum proa_dim {
     PROA_DIM_GATE_UP, /* 2 FFN: gate and up as one stored matrix */
     PROA_DIM_EXPERTS,
     PROA_DIM_EXPERT_FFN,
+    PROA_DIM_EXPERT_WIDTH, /* expert_latent, or hidden */
     PROA_DIM_EXPERT_GATED, /* 2 expert_ffn: gate and up in one tensor */
     PROA_DIM_SHARED_FFN,
     PROA_DIM_SHARED_GATED, /* 2 shared_ffn */

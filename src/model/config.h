@@ -38,6 +38,7 @@ typedef struct proa_config {
     int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
     /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
     int64_t experts, expert_ffn, shared_ffn;
+    int64_t expert_latent; /* the width of what experts read and make, if it is not the hidden size; 0: it is */
     bool *expert_layers; /* [layers] which layers have experts in place of the dense FFN; NULL: all, if there are any */
     proa_router router;                 /* how they are chosen; a correction is a weight of the layer */
     double expert_limit, expert_offset; /* proa_experts */

@@ -124,6 +124,12 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
 }
 
+/* Layers of Mamba-2 are not divided, nor those that are one part alone, for which collective.c has no kind. */
+static bool is_of_one_rank(const proa_config *c)
+{
+    return (c->mix_rates && proa_config_recurs(c, PROA_SOME_LAYER)) || c->ffn_layers;
+}
+
 /* The part of this rank, if there are several. */
 static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
@@ -134,7 +140,7 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .shares = o->whole_sums ? &m->plan.shares : NULL,
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
-    if (part->tensors > 1 && m->config.mix_rates && proa_config_recurs(&m->config, PROA_SOME_LAYER))
+    if (part->tensors > 1 && is_of_one_rank(&m->config))
         return PROA_FAIL(err, UNSUPPORTED, "%s: option 'tp': a %s has layers of Mamba-2, which are of one rank",
                          path, m->arch->name);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
@@ -519,7 +525,8 @@ proa_ctx_need proa_model_need(const proa_model *m)
                              proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
     need.inputs = proa_max64(need.inputs, proa_max64(c->q_lora, c->sum_inputs));
     need.inputs = proa_max64(need.inputs, proa_dim_size(c, PROA_DIM_RECALLED));
-    need.experts = c->experts, need.chosen = c->router.chosen, need.expert_width = c->hidden;
+    need.experts = c->experts, need.chosen = c->router.chosen;
+    need.expert_width = proa_dim_size(c, PROA_DIM_EXPERT_WIDTH);
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);
     need.columns = m->plan.width[PROA_REG_OUT];

@@ -91,6 +91,7 @@ static const proa_key nemotron_h_keys[] = {
     INTEGER   ("n_routed_experts",         experts,         1, EXPERTS,  8),
     INTEGER   ("moe_intermediate_size",    expert_ffn,      1, FFN,      7688),
     INTEGER   ("moe_shared_expert_intermediate_size", shared_ffn, 1, FFN, 7688),
+    INTEGER   ("moe_latent_size",          expert_latent,   1, HIDDEN,   0),
     END_KEYS};
 static const proa_key mamba2_keys[] = {
     REQUIRED  ("vocab_size",               vocab,           VOCAB),
@@ -167,6 +168,8 @@ static const proa_name bamba_tensors[] = {
     VECTOR   ("backbone.norm_f.weight",                              FINAL_NORM,  HIDDEN),             \
     MATRIX_IF(UNTIED, "lm_head.weight",                              HEAD,        VOCAB,      HIDDEN), \
     TIED_HEAD("backbone.embeddings.weight")
+#define LATENT(ROLE, COLS, flags, name, SLOT, ROWS) \
+    TENSOR(MIXER name, SLOT, ROLE, ROWS, COLS, (flags) | IF(EXPERTS) | IF(EXPERTS_LATENT))
 #define SHARED_EXPERT MIXER "shared_experts."
 static const proa_name nemotron_h_tensors[] = {
     BACKBONE_TENSORS,
@@ -177,8 +180,12 @@ static const proa_name nemotron_h_tensors[] = {
     BIAS_IF  (DENSE, MLP_BIAS, ROWS, MIXER "down_proj.bias",         DOWN_B,      HIDDEN),
     MATRIX_IF(EXPERTS, MIXER "gate.weight",                          ROUTER,      EXPERTS,    HIDDEN),
     VECTOR_IF(EXPERTS, MIXER "gate.e_score_correction_bias",         CORRECTION,  EXPERTS),
-    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.up_proj.weight",     EXPERT_UP,   EXPERT_FFN, HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.down_proj.weight",   EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
+    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.up_proj.weight",     EXPERT_UP,   EXPERT_FFN, EXPERT_WIDTH),
+    EXPERT_MATRIX_IF(EXPERTS, MIXER "experts.%d.down_proj.weight",   EXPERT_DOWN, EXPERT_WIDTH, EXPERT_FFN),
+    LATENT   (MATRIX, HIDDEN, 0, "fc1_latent_proj.weight",           EXPERT_IN,   EXPERT_WIDTH),
+    LATENT   (VECTOR, NONE, IF(MLP_BIAS), "fc1_latent_proj.bias",    EXPERT_IN_B, EXPERT_WIDTH),
+    LATENT   (MATRIX, EXPERT_WIDTH, 0, "fc2_latent_proj.weight",     EXPERT_OUT,  HIDDEN),
+    LATENT   (VECTOR, NONE, IF(MLP_BIAS), "fc2_latent_proj.bias",    EXPERT_OUT_B, HIDDEN),
     MATRIX_IF(EXPERTS, SHARED_EXPERT "up_proj.weight",               SHARED_UP,   SHARED_FFN, HIDDEN),
     MATRIX_IF(EXPERTS, SHARED_EXPERT "down_proj.weight",             SHARED_DOWN, HIDDEN,     SHARED_FFN),
     BIAS_IF  (EXPERTS, MLP_BIAS, ROWS, SHARED_EXPERT "up_proj.bias", SHARED_UP_B, SHARED_FFN),
@@ -238,7 +245,10 @@ static const proa_step nemotron_h_layer[] = {
     LINEAR        (U,      X,      DOWN,        ADD | IF(DENSE)),
     LINEAR        (N,      ROUTER, ROUTER,      IF(EXPERTS)),
     ROUTE         (CORRECTION),
-    EXPERTS       (N,      X,      ADD),
+    EXPERTS       (N,      X,      ADD | IF(EXPERTS_WIDE)),
+    LINEAR        (N,      EXPERT_IN,  EXPERT_IN,  IF(EXPERTS) | IF(EXPERTS_LATENT)),
+    EXPERTS       (EXPERT_IN, EXPERT_OUT,          IF(EXPERTS_LATENT)),
+    LINEAR        (EXPERT_OUT, X,  EXPERT_OUT, ADD | IF(EXPERTS) | IF(EXPERTS_LATENT)),
     LINEAR        (N,      U,      SHARED_UP,   ACT | IF(EXPERTS)),
     LINEAR        (U,      X,      SHARED_DOWN, ADD | IF(EXPERTS)),
     END};
@@ -476,13 +486,9 @@ static proa_status read_mixture(proa_config *c, const proa_json *json, proa_err 
     double scale = 1;
     int64_t chosen = 2, groups = 1, chosen_groups = 1;
     if (!proa_config_has_experts(c, PROA_SOME_LAYER)) {
-        c->experts = c->expert_ffn = c->shared_ffn = 0;
+        c->experts = c->expert_ffn = c->shared_ffn = c->expert_latent = 0;
         return PROA_OK;
     }
-    const proa_json *latent = proa_json_get(json, "moe_latent_size");
-    if (proa_json_kind(latent) == PROA_JSON_INT)
-        return PROA_FAIL(err, UNSUPPORTED, "'moe_latent_size' %lld is not supported",
-                         (long long)proa_json_int(latent));
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&chosen_groups, json, "topk_group", 1, PROA_EXPERTS_MAX, err));

@@ -136,7 +136,8 @@
  *                       a correction (there may be none)
  * EXPERTS(IN, OUT, flags)
  *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN, and
- *                       EXPERT_BIAS [H] added once, if there is one
+ *                       EXPERT_BIAS [H] added once, if there is one; of a latent width EXPERT_IN -> EXPERT_OUT, made
+ *                       from N and read to X by products with EXPERT_IN and EXPERT_OUT
  * SIGMOID_MUL(OUT, IN, W, flags)
  *                       OUT *= sigmoid(IN), IN [T, 1]; the columns of OUT that the product with W reads
  * GATE_HEADS            A [T, Q] *= sigmoid(the gates in QKV), which come before q, k and v there

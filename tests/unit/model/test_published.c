@@ -611,7 +611,9 @@ static void nemotron_h(void **state)
     snprintf(room, sizeof room, text, "nothing", "\"\"", "");
     refused(room, PROA_INVALID, "'hybrid_override_pattern' has 0 entries");
     snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"ME\"", ",\"moe_latent_size\":1024");
-    refused(room, PROA_UNSUPPORTED, "'moe_latent_size' 1024");
+    accepted(&f, room); /* Nemotron 3 Super */
+    assert_int_equal(proa_dim_size(&f.c, PROA_DIM_EXPERT_WIDTH), 1024);
+    proa_arena_release(&f.arena);
     snprintf(room, sizeof room, text, "hybrid_override_pattern", "\"M\"", ",\"mamba_hidden_act\":\"relu\"");
     refused(room, PROA_UNSUPPORTED, "'mamba_hidden_act' 'relu'");
 }
