@@ -22,7 +22,7 @@ import tempfile
 NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
 nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense
-qwen3_5_text qwen3_5_moe_text""".split()
+qwen3_5_text qwen3_5_moe_text nemotron_h nemotron_h_moe nemotron_h_latent mamba2""".split()
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 
@@ -43,6 +43,13 @@ def older_keys(config):
         config["layer_types"] = [names[kind] for kind in config["layer_types"]]
     if config["model_type"] == "bamba":  # as the published configurations say how many numbers of a head rotate
         config["attn_rotary_emb"] = config["hidden_size"] // config["num_attention_heads"] // 2
+    if config["model_type"] == "nemotron_h":  # the list says nothing of dense layers to it
+        letters = {"linear_attention": "M", "full_attention": "*", "mlp": "-", "moe": "E"}
+        config["hybrid_override_pattern"] = "".join(letters[kind] for kind in config.pop("layers_block_type"))
+        config["num_hidden_layers"] = len(config["hybrid_override_pattern"])
+        config["mamba_d_head"] = config["mamba_head_dim"]  # else it checks sizes of 64
+        if "E" not in config["hybrid_override_pattern"]:
+            del config["num_experts_per_tok"]
     if config["model_type"] == "nomic_bert":  # as the published configurations say it
         config.update(n_positions=8192, max_trained_positions=2048, activation_function="swiglu", causal=False, prenorm=False,
                       qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_emb_fraction=1.0,
@@ -69,9 +76,24 @@ def add_next_tokens(folder, config):
     config["num_nextn_predict_layers"] = 1
 
 
+def add_mixers_of_next_tokens(folder, config):
+    """The same of Nemotron 3: attention and a mixture, which the converter makes one layer of."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    tensors, hidden = load_file(folder / "model.safetensors"), config["hidden_size"]
+    for i, kind in enumerate("*E"):
+        source = f"backbone.layers.{config['hybrid_override_pattern'].rindex(kind)}."
+        for name in [n for n in tensors if n.startswith(source)]:
+            tensors[name.replace(source, f"mtp.layers.{i}.")] = -tensors[name]
+    for name, shape in (("0.eh_proj", (hidden, 2 * hidden)), ("0.enorm", (hidden,)), ("0.hnorm", (hidden,)), ("1.final_layernorm", (hidden,))):
+        tensors[f"mtp.layers.{name}.weight"] = torch.ones(shape)
+    save_file(tensors, folder / "model.safetensors")
+    config["num_nextn_predict_layers"] = 1
+
+
 def write_no_vocab(self):
     self.gguf_writer.add_tokenizer_model("no_vocab")
-    if self.hparams["model_type"] in ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text"):  # no default for the token that ends a text
+    if self.hparams["model_type"] in ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h", "mamba2"):  # no default for the token that ends a text
         self.gguf_writer.add_eos_token_id(self.hparams["eos_token_id"])
 
 
@@ -109,6 +131,8 @@ def convert(source, out):
         config = older_keys(json.loads((source / "config.json").read_text()))
         if config["model_type"] == "glm4_moe":
             add_next_tokens(pathlib.Path(folder), config)
+        if source.name == "nemotron_h_moe":
+            add_mixers_of_next_tokens(pathlib.Path(folder), config)
         if config["model_type"] == "gemma3_text":  # its converter counts the tokens
             vocabulary = {"model": {"vocab": list(range(config["vocab_size"]))}, "added_tokens": []}
             (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(vocabulary))
@@ -118,7 +142,9 @@ def convert(source, out):
         mend(model_class)
         without_vocab(model_class)
         with torch.inference_mode():
-            model = model_class(pathlib.Path(folder), gguf.LlamaFileType.ALL_F32, out)
+            # transformers would add experts that the model has not
+            given = {"hparams": dict(config)} if config["model_type"] == "nemotron_h" else {}
+            model = model_class(pathlib.Path(folder), gguf.LlamaFileType.ALL_F32, out, **given)
             if config.get("position_embedding_type") == "rope":
                 write = model.gguf_writer.add_rope_scaling_finetuned
                 model.gguf_writer.add_rope_scaling_finetuned = lambda _: write(True)

@@ -161,13 +161,13 @@ static optional_number find_value(const proa_bound *t, const proa_gguf_key *key)
     return f.has ? f : find_configured(t, key->hf);
 }
 
-/* Heads of keys and values by layer: recurrent ones have none. */
+/* Heads of keys and values by layer: those without attention have none. */
 static void put_kv_heads(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     char full[KEY_BYTES];
     proa_gguf_value_array(v, full_key(full, arch, "attention.head_count_kv"), PROA_GGUF_U32, c->layers);
     for (int64_t i = 0; i < c->layers; i++)
-        proa_gguf_put_u32(&v->bytes, proa_config_recurs(c, i) ? 0 : (uint32_t)c->kv_heads);
+        proa_gguf_put_u32(&v->bytes, proa_config_attends(c, i) ? (uint32_t)c->kv_heads : 0);
 }
 
 static proa_status put_key(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_gguf_key *key,
@@ -236,12 +236,29 @@ static void put_labels(proa_gguf_values *v, const proa_gguf_arch *arch, const pr
     }
 }
 
+/* By layer: those without FFN have none. llama.cpp wants the number, and that of heads, of a model that has none of
+ * them. */
+static void put_ffn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    full_key(full, arch, "feed_forward_length");
+    if (!arch->ffn_list) put_whole(v, arch, "feed_forward_length", c->ffn);
+    if (c->layers > 0 && !proa_config_has_ffn(c, -1)) proa_gguf_value_u32(v, full, 0);
+    if (arch->ffn_list) proa_gguf_value_array(v, full, PROA_GGUF_U32, c->layers);
+    for (int64_t i = 0; i < c->layers && arch->ffn_list; i++) {
+        int64_t size = proa_config_has_experts(c, i) ? c->expert_ffn : c->ffn;
+        proa_gguf_put_u32(&v->bytes, proa_config_has_ffn(c, i) ? (uint32_t)size : 0);
+    }
+    if (c->layers > 0 && !proa_config_attends(c, -1))
+        proa_gguf_value_u32(v, full_key(full, arch, "attention.head_count"), 0);
+}
+
 static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     bool decoder = c->layers > 0;
     char full[KEY_BYTES];
     put_whole(v, arch, "vocab_size", c->vocab);
-    put_whole(v, arch, "feed_forward_length", c->ffn);
+    put_ffn(v, arch, c);
     put_whole(v, arch, "attention.head_count_kv", c->kv_heads);
     put_whole(v, arch, "attention.key_length", c->head_dim);
     put_whole(v, arch, "attention.value_length", c->kv_lora ? c->kv_lora : c->head_dim);

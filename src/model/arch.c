@@ -188,7 +188,7 @@ static bool is_of_nothing(const proa_config *c, size_t offset)
     bool of_heads = offset == offsetof(proa_config, heads) || offset == offsetof(proa_config, kv_heads) ||
                     offset == offsetof(proa_config, head_dim);
     if (of_heads) return !proa_config_attends(c, PROA_SOME_LAYER);
-    return offset == offsetof(proa_config, ffn) && !proa_config_has_ffn(c, PROA_SOME_LAYER);
+    return offset == offsetof(proa_config, ffn) && !proa_config_has_dense(c, PROA_SOME_LAYER);
 }
 
 static proa_status check_ranges(const proa_config *c, proa_err *err)

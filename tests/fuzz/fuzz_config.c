@@ -12,7 +12,7 @@ static void check_sizes(const proa_config *c)
     PROA_ASSERT(c->hidden > 0 && c->hidden <= PROA_HIDDEN_MAX && c->vocab > 0 && c->vocab <= PROA_VOCAB_MAX);
     PROA_ASSERT(c->layers >= 0 && c->layers <= PROA_LAYERS_MAX && c->context > 0 &&
                 c->context <= PROA_CONTEXT_MAX);
-    int64_t head = proa_config_attends(c, PROA_SOME_LAYER), ffn = proa_config_has_ffn(c, PROA_SOME_LAYER);
+    int64_t head = proa_config_attends(c, PROA_SOME_LAYER), ffn = proa_config_has_dense(c, PROA_SOME_LAYER);
     PROA_ASSERT(c->head_dim >= head && c->head_dim <= PROA_HEAD_DIM_MAX);
     PROA_ASSERT(c->heads >= head && c->heads <= PROA_HEADS_MAX);
     PROA_ASSERT(!head || (c->kv_heads > 0 && c->heads % c->kv_heads == 0));

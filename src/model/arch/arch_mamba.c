@@ -91,12 +91,14 @@ static const proa_key nemotron_h_keys[] = {
     INTEGER   ("n_routed_experts",         experts,         1, EXPERTS,  8),
     INTEGER   ("moe_intermediate_size",    expert_ffn,      1, FFN,      7688),
     INTEGER   ("moe_shared_expert_intermediate_size", shared_ffn, 1, FFN, 7688),
-    INTEGER   ("moe_latent_size",          expert_latent,   1, HIDDEN,   0),
+    INTEGER   ("moe_latent_size",          expert_latent,   0, HIDDEN,   0),
+    INTEGER   ("num_nextn_predict_layers", unused_layers,   0, LAYERS,   0),
     END_KEYS};
 static const proa_key mamba2_keys[] = {
     REQUIRED  ("vocab_size",               vocab,           VOCAB),
     REQUIRED  ("hidden_size",              hidden,          HIDDEN),
     REQUIRED  ("num_hidden_layers",        layers,          LAYERS),
+    INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  1 << 20),
     EPSILON   ("layer_norm_epsilon",       1e-5),
     ACTIVATION("hidden_act",               SILU),
     SWITCH    ("tie_word_embeddings",      tied,            0),
@@ -511,15 +513,16 @@ static proa_status finish_nemotron_h(proa_config *c, const proa_json *json, proa
     PROA_TRY(finish_mixer(c, json, "mamba_num_heads", err));
     c->mix_out_bias = c->mix_bias;
     PROA_TRY(read_kinds(c, json, arena, err));
+    if (!proa_config_has_dense(c, PROA_SOME_LAYER)) c->ffn = 0;
     return read_mixture(c, json, err);
 }
 
-/* No key says how long a text may be, and nothing in the model does: as llama.cpp has it. norm_before_gate, which
- * Codestral's file has, is not read by transformers either: the gate is first. */
+/* No published file says how long a text may be, and nothing in the model does: the context is that of llama.cpp, or
+ * one that a user writes. norm_before_gate, which Codestral's file has, is not read by transformers either: the gate is
+ * first. */
 static proa_status finish_mamba2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t expand = 2;
-    c->context = (int64_t)1 << 20;
     if (c->act != PROA_ACT_SILU)
         return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' '%s' is not supported", proa_act_name(c->act));
     PROA_TRY(proa_json_get_int(&expand, json, "expand", 1, PROA_HIDDEN_MAX, err));

@@ -59,7 +59,8 @@ typedef struct proa_gguf_arch {
     const proa_gguf_key *keys;
     const proa_gguf_name *names;
     bool window_list;  /* which layers have the window is a list, attention.sliding_window_pattern */
-    bool kv_head_list; /* attention.head_count_kv is a list; 0: a recurrent layer */
+    bool kv_head_list; /* attention.head_count_kv is a list; 0: a layer without attention */
+    bool ffn_list;     /* feed_forward_length is a list; 0: a layer without FFN */
     /* attention.recurrent_layers is a list; older files: all layers but every full_attention_interval-th recur */
     bool recurrent_list;
     bool rope_sections; /* rope.dimension_sections is required: of images' positions */
@@ -77,6 +78,8 @@ extern const proa_gguf_name proa_gguf_llama_names[]; /* q and k rotate as pairs 
 extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; norms of q and k */
 extern const proa_gguf_name proa_gguf_mixtral_names[], proa_gguf_phimoe_names[], proa_gguf_qwen_moe_names[];
 extern const proa_gguf_name proa_gguf_gpt_oss_names[], proa_gguf_arcee_names[], proa_gguf_nemotron_names[];
+extern const proa_gguf_name proa_gguf_mamba2_names[], proa_gguf_nemotron_h_names[],
+    proa_gguf_nemotron_h_moe_names[]; /* layers of one part each */
 extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], proa_gguf_glm4_names[];
 extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[], proa_gguf_ernie_moe_names[];
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
@@ -114,6 +117,10 @@ PROA_MUST_CHECK proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, 
                                                             proa_buf *json, proa_err *err);
 PROA_MUST_CHECK proa_status proa_gguf_finish_delta(const proa_gguf *g, const proa_gguf_arch *arch,
                                                    proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_mamba2(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                    proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_nemotron_h(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                        proa_buf *json, proa_err *err);
 /* config.c: members of a JSON object, each with a comma before it. Numbers that are f32 in the file get the shortest
  * decimal that is the same f32. */
 void proa_gguf_put_int(proa_buf *json, const char *key, int64_t value);

@@ -108,6 +108,33 @@ static const proa_gguf_key delta_moe_keys[] = {
 static const proa_gguf_key granite_hybrid_keys[] = {GRANITE_KEYS, MAMBA_KEYS, END};
 static const proa_gguf_key granite_hybrid_moe_keys[] = {
     GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), MAMBA_KEYS, END};
+static const proa_gguf_key mamba2_keys[] = {
+    NEEDED ("embedding_length", "hidden_size"),
+    NEEDED ("block_count",      "num_hidden_layers"),
+    INTEGER("context_length",   "max_position_embeddings"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+    SSM_KEYS("conv_kernel", "state_size", "n_groups", "num_heads"),
+    END};
+#define NEMOTRON_H_KEYS \
+    HF_SIZES, \
+    INTEGER("attention.head_count_kv", "num_key_value_heads"), \
+    INTEGER("attention.key_length",    "head_dim"), \
+    NUMBER ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"), \
+    SSM_KEYS("conv_kernel", "ssm_state_size", "n_groups", "mamba_num_heads")
+static const proa_gguf_key nemotron_h_keys[] = {NEMOTRON_H_KEYS, END};
+static const proa_gguf_key nemotron_h_moe_keys[] = {
+    NEMOTRON_H_KEYS,
+    EXPERT_COUNTS("n_routed_experts"),
+    INTEGER("expert_feed_forward_length",        "moe_intermediate_size"),
+    INTEGER("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+    INTEGER("expert_shared_count",     "n_shared_experts"),
+    INTEGER("expert_group_count",      "n_group"),
+    INTEGER("expert_group_used_count", "topk_group"),
+    NUMBER ("expert_weights_scale",    "routed_scaling_factor"),
+    {"expert_weights_norm", "norm_topk_prob", PROA_GGUF_KEY_BOOL, false},
+    INTEGER("moe_latent_size",         "moe_latent_size"),
+    INTEGER("nextn_predict_layers",    "num_nextn_predict_layers"),
+    END};
 #define SHARED_EXPERT_KEYS(dense, size, shared) \
     INTEGER("leading_dense_block_count",  dense), \
     INTEGER("expert_feed_forward_length", size), \
@@ -665,6 +692,11 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("command-r",  "CohereForCausalLM",     cohere,     qwen,       finish_llama)},
     {ROW("cohere2",    "Cohere2ForCausalLM",    cohere2,    qwen,       finish_llama)},
     {ROW("nemotron",   "NemotronForCausalLM",   nemotron,   nemotron,   finish_nemotron)},
+    {ROW("nemotron_h", "NemotronHForCausalLM",  nemotron_h, nemotron_h, proa_gguf_finish_nemotron_h),
+     .kv_head_list = true, .ffn_list = true},
+    {ROW("nemotron_h_moe", "NemotronHForCausalLM", nemotron_h_moe, nemotron_h_moe, proa_gguf_finish_nemotron_h),
+     .kv_head_list = true, .ffn_list = true},
+    {ROW("mamba2",     "Mamba2ForCausalLM",     mamba2,     mamba2,     proa_gguf_finish_mamba2)},
     {ROW("arcee",      "ArceeForCausalLM",      llama,      arcee,      finish_llama)},
     {ROW("seed_oss",   "SeedOssForCausalLM",    llama,      seed_oss,   finish_seed_oss)},
     {ROW("chatglm",    "GlmForCausalLM",        llama,      glm,        finish_glm)},

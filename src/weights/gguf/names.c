@@ -118,14 +118,15 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     END};
 /* Mamba-2. in_proj makes gates, what is convolved, and rates: in the order of the class. */
 #define FORM(form, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_AS_IS, form}
-#define MAMBA \
-    USE(STORED, "ssm_in",    "mamba.in_proj"), \
-    T("ssm_conv1d",          "mamba.conv1d"), \
-    T("ssm_dt.bias",         "mamba.dt_bias"), \
-    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN | PROA_GGUF_NEGATED_EXP, "ssm_a", "mamba.A_log"), \
-    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN, "ssm_d", "mamba.D"), \
-    FORM(PROA_GGUF_BY_GROUPS, "ssm_norm", "mamba.norm"), \
-    T("ssm_out",             "mamba.out_proj")
+#define MAMBA_OF(module) \
+    USE(STORED, "ssm_in",    module ".in_proj"), \
+    T("ssm_conv1d",          module ".conv1d"), \
+    T("ssm_dt.bias",         module ".dt_bias"), \
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN | PROA_GGUF_NEGATED_EXP, "ssm_a", module ".A_log"), \
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_COLUMN, "ssm_d", module ".D"), \
+    FORM(PROA_GGUF_BY_GROUPS, "ssm_norm", module ".norm"), \
+    T("ssm_out",             module ".out_proj")
+#define MAMBA MAMBA_OF("mamba")
 /* The gated delta rule: q and gates of each head follow each other in attn_q, as the class has them. */
 #define DELTA \
     EMBEDDING_AND_NORM, V_AND_O, NORMED_Q_AND_K, \
@@ -386,6 +387,31 @@ const proa_gguf_name proa_gguf_gated_t5_names[] = {T5("wi_1"), END};
     FFN("en", "1", up)
 const proa_gguf_name proa_gguf_t5_encoder_names[] = {T5_ENCODER("wi"), END};
 const proa_gguf_name proa_gguf_gated_t5_encoder_names[] = {T5_ENCODER("wi_1"), END};
+
+/* Layers of one part each, whose norm is attn_norm: Mamba-2, Nemotron-H. */
+#undef L
+#define L "backbone.layers.%d."
+#define BACKBONE \
+    EMBEDDING_AND_HEAD("backbone.embeddings", "backbone.norm_f", "lm_head"), T("attn_norm", "norm"), MAMBA_OF("mixer")
+#define NEMOTRON_H \
+    BACKBONE, \
+    T("attn_q", "mixer.q_proj"), T("attn_k", "mixer.k_proj"), T("attn_v", "mixer.v_proj"), \
+    T("attn_output", "mixer.o_proj"), T("ffn_up", "mixer.up_proj"), T("ffn_down", "mixer.down_proj")
+const proa_gguf_name proa_gguf_mamba2_names[] = {BACKBONE, END};
+const proa_gguf_name proa_gguf_nemotron_h_names[] = {NEMOTRON_H, END};
+const proa_gguf_name proa_gguf_nemotron_h_moe_names[] = {
+    NEMOTRON_H,
+    T("ffn_gate_inp",     "mixer.gate"),
+    T("exp_probs_b.bias", "mixer.gate.e_score_correction_bias"),
+    USE(EXPERTS, "ffn_up_exps",   "mixer.experts.%d.up_proj"),
+    USE(EXPERTS, "ffn_down_exps", "mixer.experts.%d.down_proj"),
+    T("ffn_up_shexp",     "mixer.shared_experts.up_proj"),
+    T("ffn_down_shexp",   "mixer.shared_experts.down_proj"),
+    T("ffn_latent_down",  "mixer.fc1_latent_proj"),
+    T("ffn_latent_up",    "mixer.fc2_latent_proj"),
+    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("shared_head_norm"),
+    {"blk.%d.post_attention_norm", NULL, PROA_GGUF_DROPPED, 0}, /* of the layer that predicts further tokens */
+    END};
 /* clang-format on */
 
 /* Digits of a layer's number at text[0..len), at most 6; 0: none. */

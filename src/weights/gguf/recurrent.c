@@ -132,3 +132,71 @@ proa_status proa_gguf_finish_delta(const proa_gguf *g, const proa_gguf_arch *arc
     proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_q.bias") != NULL);
     return proa_gguf_put_rope(json, g, arch, err);
 }
+
+/* ---- layers of one part each ---- */
+
+static bool layer_has(const proa_gguf *g, int64_t layer, const char *name)
+{
+    return find_of_layer(g, layer, name) != NULL;
+}
+
+/* The part of a layer, by its tensors: the metadata do not tell a dense FFN from a mixture. */
+static const char *part_of_layer(const proa_gguf *g, int64_t layer)
+{
+    if (layer_has(g, layer, "ssm_in.weight")) return "linear_attention";
+    if (layer_has(g, layer, "ffn_gate_inp.weight")) return "moe";
+    return layer_has(g, layer, "ffn_up.weight") ? "mlp" : "full_attention";
+}
+
+/* *dense: the first layer with a dense FFN, -1: none; and likewise. */
+static proa_status put_parts(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, int64_t *dense,
+                             int64_t *mixture, int64_t *recurrent, proa_err *err)
+{
+    layer_list list;
+    *dense = *mixture = *recurrent = -1;
+    PROA_TRY(read_layer_list(&list, g, arch, err));
+    proa_buf_printf(json, ", \"layers_block_type\": [");
+    for (int64_t i = 0; i < list.layers && !json->full; i++) {
+        const char *part = part_of_layer(g, i);
+        int64_t *first = strcmp(part, "mlp") == 0                ? dense
+                         : strcmp(part, "moe") == 0              ? mixture
+                         : strcmp(part, "linear_attention") == 0 ? recurrent
+                                                                 : NULL;
+        if (first && *first < 0) *first = i;
+        proa_buf_printf(json, "%s\"%s\"", i ? ", " : "", part);
+    }
+    proa_buf_char(json, ']');
+    return PROA_OK;
+}
+
+/* The biases of Mamba-2's products and of its convolution. */
+static void put_mixer_biases(const proa_gguf *g, proa_buf *json, int64_t recurrent)
+{
+    proa_gguf_put_bool(json, "use_conv_bias", layer_has(g, recurrent, "ssm_conv1d.bias"));
+    proa_gguf_put_bool(json, "use_bias", layer_has(g, recurrent, "ssm_in.bias"));
+}
+
+proa_status proa_gguf_finish_nemotron_h(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                        proa_err *err)
+{
+    int64_t dense, mixture, recurrent;
+    PROA_TRY(put_parts(g, arch, json, &dense, &mixture, &recurrent, err));
+    PROA_TRY(put_value_dim(g, arch, json, "mamba_head_dim", err));
+    put_mixer_biases(g, json, recurrent);
+    const proa_gguf_tensor *up = find_of_layer(g, dense, "ffn_up.weight");
+    if (up && up->rank == 2) proa_gguf_put_int(json, "intermediate_size", up->shape[0]);
+    bool biased = layer_has(g, dense, "ffn_up.bias") || layer_has(g, mixture, "ffn_up_shexp.bias");
+    proa_gguf_put_bool(json, "mlp_bias", biased);
+    return PROA_OK;
+}
+
+/* What is convolved is `expand` times as wide as the residual stream. */
+proa_status proa_gguf_finish_mamba2(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t inner = 0, hidden = 1;
+    PROA_TRY(proa_gguf_arch_int(&inner, g, arch, "ssm.inner_size", err));
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    proa_gguf_put_int(json, "expand", inner / proa_max64(hidden, 1));
+    put_mixer_biases(g, json, 0);
+    return put_value_dim(g, arch, json, "head_dim", err);
+}
