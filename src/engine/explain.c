@@ -235,7 +235,8 @@ static void text_memory(const explained *x, proa_buf *out)
     snprintf(note, sizeof note, "%lld tokens in pages of %d, %s, %lld bytes a token",
              (long long)proa_sizes_pages(&x->sizes) * PROA_PAGE_TOKENS, PROA_PAGE_TOKENS,
              proa_dtype_name(x->m->formats.kv), (long long)kv_token_bytes(x));
-    memory_line(out, "keys and values", m->kv, note);
+    if (x->m->kv_layers) memory_line(out, "keys and values", m->kv, note);
+    else memory_line(out, "page tables", m->kv, "no layer attends: pages only count tokens");
     snprintf(note, sizeof note, "of %d sequences and %d cached ones, %lld bytes each", x->sizes.sequences_max,
              x->sizes.states_kept, (long long)(m->states / (x->sizes.sequences_max + x->sizes.states_kept)));
     if (m->states) memory_line(out, "recurrent states", m->states, note);
