@@ -92,6 +92,21 @@ static void preemption_changes_nothing(void **state)
     }
 }
 
+/* Kernels' scratch is for the widest inputs of a product: without an FFN those of what a state gives. */
+static void scratch_is_for_the_widest_product(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < models_count(); m++) {
+        proa_engine *engine = open_or_fail(models[m], NULL);
+        const proa_params *p = &engine->model->params[PROA_STACK_DECODER];
+        int64_t widest = 0, inputs = proa_model_need(engine->model).inputs;
+        for (int64_t i = 0; i < (p->layers + 1) * PROA_SLOT_COUNT; i++)
+            if (proa_param_is_matrix(&p->param[i])) widest = proa_max64(widest, p->param[i].cols);
+        assert_true(widest > 0 && widest <= inputs);
+        proa_engine_close(engine);
+    }
+}
+
 /* The text of each of three sequences, one after the other. */
 typedef struct three {
     int32_t ids[3][40];
@@ -259,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_and_neighbours_change_nothing),
         cmocka_unit_test(preemption_changes_nothing),
+        cmocka_unit_test(scratch_is_for_the_widest_product),
         cmocka_unit_test(sequences_part_again_after_preemption),
         cmocka_unit_test(sequences_follow_from_the_state),
         cmocka_unit_test(engines_refuse),
