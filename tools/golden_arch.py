@@ -122,6 +122,9 @@ DELTA_VL = dict(DELTA, layer_types=["full_attention", *4 * ["linear_attention"]]
 DELTA_VL["rope_parameters"] = dict(DELTA["rope_parameters"], mrope_section=[2, 1, 1], mrope_interleaved=True)
 ROWS |= {
     "qwen3_next": lambda: transformers.Qwen3NextConfig(mlp_only_layers=[1], **DELTA_MOE, **DELTA),
+    # Heads of one size and experts in each layer, as llama.cpp has it.
+    "qwen3_next_routed": lambda: transformers.Qwen3NextConfig(**DELTA_MOE, **dict(
+        DELTA, linear_value_head_dim=DELTA["linear_key_head_dim"], num_hidden_layers=3, layer_types=DELTA["layer_types"][:3])),
     "qwen3_5": lambda: transformers.Qwen3_5Config(
         text_config=DELTA_VL, vision_config=dict(VISION, num_position_embeddings=4), tie_word_embeddings=True),
     "qwen3_5_text": lambda: transformers.Qwen3_5TextConfig(attention_bias=True, **DELTA),

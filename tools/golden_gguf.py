@@ -22,7 +22,7 @@ import tempfile
 NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
 nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense
-qwen3_5_text qwen3_5_moe_text nemotron_h nemotron_h_moe nemotron_h_latent mamba2""".split()
+qwen3_5_text qwen3_5_moe_text qwen3_next_routed nemotron_h nemotron_h_moe nemotron_h_latent mamba2""".split()
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 
@@ -93,7 +93,7 @@ def add_mixers_of_next_tokens(folder, config):
 
 def write_no_vocab(self):
     self.gguf_writer.add_tokenizer_model("no_vocab")
-    if self.hparams["model_type"] in ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h", "mamba2"):  # no default for the token that ends a text
+    if self.hparams["model_type"] in ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "nemotron_h", "mamba2"):  # no default for the token that ends a text
         self.gguf_writer.add_eos_token_id(self.hparams["eos_token_id"])
 
 

@@ -24,13 +24,13 @@ REFUSED = {
     "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 MIXERS = ["nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2"]
-RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", *MIXERS]
+RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed", *MIXERS]
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
-        "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text",
+        "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5", *MIXERS)],
     "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
