@@ -57,6 +57,13 @@ def arch(name, **sizes):
         value(f"{name}.{key}", F32 if isinstance(v, float) else U32, v) for key, v in given.items()]
 
 
+def recurrent(name, kv_heads, **sizes):
+    """Two layers with recurrent states: Mamba-2's keys, and LFM2's."""
+    given = {"block_count": 2, "ssm.conv_kernel": 4, "ssm.state_size": 4, "ssm.group_count": 1, "ssm.time_step_rank": 4,
+             "ssm.inner_size": 16, "shortconv.l_cache": 3, **sizes}
+    return arch(name, **given) + [value(f"{name}.attention.head_count_kv", U32, kv_heads)]
+
+
 SPM = [value("tokenizer.ggml.model", STRING, "llama"),
        value("tokenizer.ggml.tokens", STRING, ["<unk>", "<s>", "</s>", "▁a", "a", "<0x41>"]),
        value("tokenizer.ggml.scores", F32, [0.0, 0.0, 0.0, -1.0, -2.0, 0.0]),
@@ -92,6 +99,20 @@ SEEDS = {
     "good-bpe": short(arch("qwen2") + BPE, TABLE, ROW),
     "good-wpm": short(arch("llama") + WPM, TABLE, ROW),
     "good-ugm": short(arch("llama") + UGM, TABLE, ROW),
+    "good-bamba": short(recurrent("granitehybrid", [0, 2], **{"rope.dimension_count": 2}), TABLE + [
+        tensor("blk.0.ssm_a", [1, 4], 0, 128), tensor("blk.1.attn_q.weight", [8, 8], 0, 160)], ROW + bytes(288)),
+    "good-falcon-h1": short(recurrent("falcon-h1", 2), TABLE + [
+        tensor("blk.0.ssm_a", [1, 4], 0, 128), tensor("blk.0.ffn_norm", [8], 0, 160)], ROW + bytes(64)),
+    "good-lfm2": short(recurrent("lfm2", [0, 2]), TABLE + [
+        tensor("blk.0.shortconv.conv.weight", [3, 8], 0, 128)], ROW + bytes(96)),
+    "good-lfm2moe": short(recurrent("lfm2moe", [0, 2], expert_count=2, expert_used_count=1, expert_gating_func=2,
+                                    leading_dense_block_count=1, expert_feed_forward_length=8), TABLE + [
+        tensor("blk.1.ffn_up_exps.weight", [8, 8, 2], 0, 128), tensor("blk.1.exp_probs_b.bias", [2], 0, 640)],
+        ROW + bytes(544)),
+    "lie-kv-heads": short(recurrent("lfm2", [0, 2, 2]), TABLE, ROW),
+    "lie-kv-heads-bamba": short(recurrent("granitehybrid", [2], **{"rope.dimension_count": 2}), TABLE, ROW),
+    "lie-state-heads": short(recurrent("falcon-h1", 2, **{"ssm.time_step_rank": 0}), TABLE, ROW),
+    "lie-taps": short([v for v in recurrent("lfm2", [0, 2]) if b"l_cache" not in v], TABLE, ROW),
     "lie-version": whole([], [], version=1),
     "lie-counts": whole([], [], counts=(2**64 - 1, 2**63)),
     "lie-count": whole(arch("llama"), TABLE, ROW, counts=(1, 9)),

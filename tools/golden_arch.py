@@ -154,6 +154,11 @@ ROWS |= {
     "lfm2_moe": lambda: transformers.Lfm2MoeConfig(
         num_dense_layers=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, conv_L_cache=4,
         routed_scaling_factor=1.5, **LFM2),
+    # What a GGUF file can say.
+    "lfm2_unbiased": lambda: transformers.Lfm2Config(
+        block_multiple_of=20, block_ffn_dim_multiplier=1.3, **dict(LFM2, tie_word_embeddings=True)),
+    "lfm2_moe_unscaled": lambda: transformers.Lfm2MoeConfig(
+        num_dense_layers=1, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20, **dict(LFM2, tie_word_embeddings=True)),
 }
 FALCON_H1 = dict(drop(MAMBA, "head_dim"), num_hidden_layers=3, mamba_d_ssm=96)
 ROWS |= {

@@ -22,7 +22,11 @@ import tempfile
 NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
 nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense
-qwen3_5_text qwen3_5_moe_text qwen3_next_routed nemotron_h nemotron_h_moe nemotron_h_latent mamba2""".split()
+qwen3_5_text qwen3_5_moe_text qwen3_next_routed bamba falcon_h1 lfm2_unbiased lfm2_moe_unscaled nemotron_h nemotron_h_moe
+nemotron_h_latent mamba2""".split()
+# Their classes have no default for the token that ends a text, or another one.
+NO_END = ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "bamba", "falcon_h1", "lfm2", "lfm2_moe",
+          "nemotron_h", "mamba2")
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 
@@ -41,6 +45,8 @@ def older_keys(config):
     if config["model_type"] == "granitemoehybrid":
         names = {"full_attention": "attention", "linear_attention": "mamba"}
         config["layer_types"] = [names[kind] for kind in config["layer_types"]]
+    if config["model_type"] == "falcon_h1":
+        config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     if config["model_type"] == "bamba":  # as the published configurations say how many numbers of a head rotate
         config["attn_rotary_emb"] = config["hidden_size"] // config["num_attention_heads"] // 2
     if config["model_type"] == "nemotron_h":  # the list says nothing of dense layers to it
@@ -93,7 +99,7 @@ def add_mixers_of_next_tokens(folder, config):
 
 def write_no_vocab(self):
     self.gguf_writer.add_tokenizer_model("no_vocab")
-    if self.hparams["model_type"] in ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "nemotron_h", "mamba2"):  # no default for the token that ends a text
+    if self.hparams["model_type"] in NO_END:
         self.gguf_writer.add_eos_token_id(self.hparams["eos_token_id"])
 
 

@@ -33,8 +33,9 @@ typedef struct tensor {
     proa_bound_tensor from;
     const float *values; /* instead: numbers that are computed (rotary factors) */
     proa_gguf_use use;
-    int form;      /* of proa_gguf_form */
-    int64_t heads; /* of a rotated one */
+    int form;                   /* of proa_gguf_form */
+    int64_t heads;              /* of a rotated one */
+    const proa_config *factors; /* whose factors of products become part of it; NULL: none */
     const int64_t *stored; /* [rows] of a STORED or TILED one: the row of the slot that is row i of the file's tensor */
     const int64_t *stored_cols; /* [columns] the same; NULL: in order */
     proa_encoding encoding;
@@ -50,6 +51,7 @@ typedef struct writer {
     const struct format *format;
     const proa_gguf_arch *arch;
     proa_bound bound;
+    proa_config model; /* as it was read; that of `bound` is the one that is written */
     tensor *tensors;
     int64_t count, cap;
     proa_gguf_values values, tokenizer; /* all members; tokenizer.* */
@@ -65,7 +67,7 @@ typedef struct writer {
 static bool stays_f32(const tensor *t)
 {
     static const char *const parts[] = {"_norm.",      "ffn_gate_inp.", "position_embd.", "token_types.",
-                                        "attn_rel_b.", ".bias",         "ssm_conv1d."};
+                                        "attn_rel_b.", ".bias",         "ssm_conv1d.",    "shortconv.conv."};
     for (size_t i = 0; i < PROA_COUNT(parts); i++)
         if (strstr(t->name, parts[i])) return true;
     return t->rank < 2 || t->form & PROA_GGUF_COLUMN;
@@ -199,7 +201,7 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     const char *mark = strchr(entry->hf, '#');
     size_t base = mark ? (size_t)(mark - entry->hf) : strlen(entry->hf);
     int part = mark ? mark[1] - '1' : 0; /* the tables number few parts, from #2 on */
-    tensor t = {.use = entry->use, .form = entry->form};
+    tensor t = {.use = entry->use, .form = entry->form, .factors = w->arch->baked ? &w->model : NULL};
     snprintf(hf, sizeof hf, "%.*s%s", (int)base, entry->hf, ending);
     if (!proa_bound_find(&w->bound, hf, layer, part, parts_of(w->arch, entry->hf, base), &t.from))
         return PROA_OK;
@@ -368,8 +370,10 @@ static proa_status check_head(const writer *w, proa_err *err)
 static proa_status try_arch(writer *w, const proa_gguf_arch *arch, const proa_arch *class, proa_err *err)
 {
     w->arch = arch, w->count = 0, w->err = err;
+    w->bound.config = w->model;
     if (!proa_bound_aim(&w->bound, class))
         return PROA_FAIL(err, UNSUPPORTED, "GGUF's '%s' computes something else", arch->name);
+    if (arch->baked) proa_gguf_drop_factors(&w->bound.config);
     PROA_TRY(add_tensors(w));
     const char *left = proa_bound_left(&w->bound);
     if (left) return PROA_FAIL(err, UNSUPPORTED, "GGUF's '%s' has no tensor for '%s'", arch->name, left);
@@ -411,11 +415,17 @@ static int64_t slot_row(const tensor *t, int64_t r)
     return r - in_head + in_head % 2 * (d / 2) + in_head / 2;
 }
 
+static void multiply_numbers(float *x, int64_t n, double factor)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (float)((double)x[i] * factor);
+}
+
 /* A row of a matrix with its columns as they are stored. */
 static void read_stored_row(const tensor *t, int64_t expert, int64_t row, float *out)
 {
     int64_t cols = t->from.cols;
     proa_bound_read(&t->from, expert, row, out);
+    if (t->factors) multiply_numbers(out, cols, proa_gguf_factor(t->factors, &t->from, row));
     if (!t->stored_cols) return;
     float *taken = proa_malloc((size_t)cols * sizeof *taken);
     memcpy(taken, out, (size_t)cols * sizeof *taken);
@@ -429,7 +439,7 @@ static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned ch
     int64_t at;
     const proa_weight_part *part = proa_bound_part(&t->from, expert, row, &at);
     float *values = NULL;
-    if (part->normalised || t->stored_cols) {
+    if (part->normalised || t->stored_cols || t->factors) {
         values = proa_malloc((size_t)t->from.cols * sizeof *values);
         read_stored_row(t, expert, row, values);
     }
@@ -466,6 +476,8 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     int64_t n = t->from.rows;
     float *taken = proa_malloc((size_t)n * sizeof *taken);
     proa_bound_read(&t->from, e, 0, taken);
+    for (int64_t i = 0; t->factors && i < n; i++)
+        multiply_numbers(taken + i, 1, proa_gguf_factor(t->factors, &t->from, i));
     for (int64_t i = 0; i < n; i++) row[i] = taken[slot_row(t, i)];
     for (int64_t i = 0; t->form & PROA_GGUF_NEGATED_EXP && i < n; i++) row[i] = (float)-exp((double)row[i]);
     proa_from_f32(out, t->dtype, row, n);
@@ -534,6 +546,7 @@ proa_status proa_convert_gguf(const proa_convert_job *job, proa_err *err)
 {
     writer w = {.job = job};
     PROA_TRY(proa_bound_open(&w.bound, job, err));
+    w.model = w.bound.config;
     proa_buf *const bufs[] = {&w.values.bytes, &w.tokenizer.bytes, &w.head};
     for (size_t i = 0; i < PROA_COUNT(bufs); i++) proa_buf_init(bufs[i], (size_t)PROA_ST_HEADER_BYTES_MAX);
     proa_status status = write_model(&w, err);

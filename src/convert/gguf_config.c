@@ -212,13 +212,19 @@ static void put_number(proa_gguf_values *v, const proa_gguf_arch *arch, const ch
     if (value > 0 && !has_key(arch, key)) proa_gguf_value_f32(v, full_key(full, arch, key), value);
 }
 
-/* For models with latent attention: sizes of the heads, and how the router weighs experts (1: softmax, 2: sigmoid). */
+/* For models with latent attention: sizes of the heads. */
 static void put_latent(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     if (!c->kv_lora) return;
     put_whole(v, arch, "attention.key_length_mla", c->qk_nope + c->qk_rope);
     put_whole(v, arch, "attention.value_length_mla", c->v_dim);
-    put_whole(v, arch, "expert_gating_func", c->router.kind == PROA_ROUTER_SIGMOID ? 2 : 1);
+}
+
+/* How the router weighs experts (1: softmax, 2: sigmoid), for architectures that have both. */
+static void put_weighing(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    bool sigmoid = c->experts > 0 && c->router.kind == PROA_ROUTER_SIGMOID;
+    if (sigmoid || c->kv_lora) put_whole(v, arch, "expert_gating_func", sigmoid ? 2 : 1);
 }
 
 /* For a head that classifies the mean over the rows (ModernBERT): llama.cpp wants the number of labels, and its pooling
@@ -263,6 +269,7 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     put_whole(v, arch, "attention.key_length", c->head_dim);
     put_whole(v, arch, "attention.value_length", c->kv_lora ? c->kv_lora : c->head_dim);
     put_latent(v, arch, c);
+    put_weighing(v, arch, c);
     put_whole(v, arch, "expert_feed_forward_length", c->experts ? c->expert_ffn : 0);
     put_whole(v, arch, "expert_shared_feed_forward_length", c->shared_ffn);
     put_whole(v, arch, "attention.sliding_window", c->window_used ? c->window : 0);
@@ -277,7 +284,7 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
 static void put_recurrent(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     char full[KEY_BYTES];
-    if (!c->recurrent_layers) return;
+    if (!c->recurrent_layers || c->mix_gated) return; /* a short convolution's state is its rows alone */
     put_whole(v, arch, "ssm.inner_size", c->value_heads * c->value_dim);
     if (c->mix_rates)
         proa_gguf_value_bool(v, full_key(full, arch, "rope.scaling.finetuned"), c->rotary_dim > 0);

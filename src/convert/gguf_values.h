@@ -34,6 +34,10 @@ PROA_MUST_CHECK proa_status proa_gguf_put_config(proa_gguf_values *v, const proa
 /* The divisors of rotary frequencies that a tensor of that name has: [rotary_dim / 2] into out; false: the model needs
  * no such tensor. */
 bool proa_gguf_rope_tensor(float *out, const char *name, const proa_config *c);
+/* gguf_factors.c: what row `row` of a tensor is multiplied by where factors of products are part of the weights. */
+double proa_gguf_factor(const proa_config *c, const proa_bound_tensor *t, int64_t row);
+/* The configuration of such weights. The head is no longer tied if it has another factor than the embeddings. */
+void proa_gguf_drop_factors(proa_config *c);
 /* gguf_tokenizer.c: tokenizer.*, as many tokens as the configuration has. Only the model "none" if the model has no
  * tokenizer. UNSUPPORTED says what the format cannot express. */
 PROA_MUST_CHECK proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const proa_files *files,

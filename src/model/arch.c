@@ -305,6 +305,25 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }
 
+double proa_slot_factor(const proa_config *c, proa_weight_slot slot)
+{
+    switch (slot) {
+    case PROA_SLOT_MIX: return c->factors.mix;
+    case PROA_SLOT_MIX_OUT: return c->factors.mix_out;
+    case PROA_SLOT_O: return c->factors.attention_out;
+    case PROA_SLOT_UP: return c->factors.ffn_up;
+    case PROA_SLOT_DOWN: return c->factors.ffn_out;
+    default: return 0;
+    }
+}
+
+void proa_mix_parts(int64_t widths[5], const proa_config *c)
+{
+    const int64_t keys = c->key_heads * c->key_dim, values = c->value_heads * c->value_dim;
+    const int64_t of[] = {values, keys, keys, c->value_heads, values};
+    memcpy(widths, of, sizeof of);
+}
+
 int64_t proa_dim_size(const proa_config *c, proa_dim dim)
 {
     switch (dim) {

@@ -639,6 +639,10 @@ PROA_MUST_CHECK proa_status proa_arch_configure_as(const proa_arch *arch, proa_c
                                                    const proa_json *config, const proa_json *generation,
                                                    proa_arena *arena, proa_err *err);
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
+/* The factor of products with the weight of a slot (muP); 0 stands for 1. */
+double proa_slot_factor(const proa_config *c, proa_weight_slot slot);
+/* Widths of the parts of MIX that factors.parts are of. */
+void proa_mix_parts(int64_t widths[5], const proa_config *c);
 /* Width of a register for a configuration: the columns of its buffer. */
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
 /* How many experts or heads have such a tensor, or a part of it, of their own; 1: it is not by experts or heads. */

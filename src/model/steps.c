@@ -289,19 +289,6 @@ static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_e
     multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, s->w, &e);
 }
 
-/* The factor of products with that weight; 0 stands for 1. */
-static double factor_of(const proa_config *c, proa_weight_slot slot)
-{
-    switch (slot) {
-    case PROA_SLOT_MIX: return c->factors.mix;
-    case PROA_SLOT_MIX_OUT: return c->factors.mix_out;
-    case PROA_SLOT_O: return c->factors.attention_out;
-    case PROA_SLOT_UP: return c->factors.ffn_up;
-    case PROA_SLOT_DOWN: return c->factors.ffn_out;
-    default: return 0;
-    }
-}
-
 static float scaled_by_factor(float alpha, double factor)
 {
     if (factor == 0) return alpha;
@@ -317,7 +304,7 @@ static void do_linear(const proa_step_frame *f, const proa_step *s)
     if (s->flags & PROA_CONV_ACT) e.act = c->conv_act;
     if (s->flags & PROA_SCALED) e.alpha = (float)c->logit_scale;
     if (s->flags & PROA_RESIDUAL) e.alpha = (float)c->residual_scale;
-    if (s->flags & PROA_FACTOR) e.alpha = scaled_by_factor(e.alpha, factor_of(c, s->w));
+    if (s->flags & PROA_FACTOR) e.alpha = scaled_by_factor(e.alpha, proa_slot_factor(c, s->w));
     if (s->flags & PROA_ADD) e.residual = y;
     if (s->flags & PROA_ADD_X) e.residual = proa_frame_register(f, PROA_REG_X);
     bool adapted = f->batch && f->batch->lora_rows.count; /* adapters read what products read */
@@ -331,7 +318,7 @@ static void do_linear_gated(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     proa_epilogue e = {.act = c->act, .gated = true, .workspace = proa_frame_register(f, PROA_REG_U)};
-    if (s->flags & PROA_FACTOR) e.alpha = (float)factor_of(c, s->w);
+    if (s->flags & PROA_FACTOR) e.alpha = (float)proa_slot_factor(c, s->w);
     multiply_matrix(f, s, e);
 }
 
@@ -569,8 +556,8 @@ static void do_conv_state(const proa_step_frame *f, const proa_step *s)
 static void do_scale_parts(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    const int64_t keys = c->key_heads * c->key_dim, values = c->value_heads * c->value_dim;
-    const int64_t widths[] = {values, keys, keys, c->value_heads, values};
+    int64_t widths[5];
+    proa_mix_parts(widths, c);
     proa_view x = proa_frame_register(f, s->out);
     for (int64_t i = 0, at = 0; i < (int64_t)PROA_COUNT(widths); at += widths[i++]) {
         proa_view part = proa_view_cols(x, at, at + widths[i]);

@@ -21,18 +21,21 @@ REFUSED = {
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
     "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
+    "lfm2": "mix.bias", "lfm2_moe": "router.scale",
     "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 MIXERS = ["nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2"]
-RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed", *MIXERS]
+RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed", "bamba",
+             "falcon_h1", "falcon_h1_normed", *MIXERS]
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
         "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed",
+        "bamba", "falcon_h1", "lfm2_unbiased", "lfm2_moe_unscaled",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5", *MIXERS)],
-    "arcee", "chatglm2", "chatglm3", "glm", "glm4", "nemotron",
+    "arcee", "chatglm2", "chatglm3", "falcon_h1_normed", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone4", "gguf_olmo3", "olmo3",
@@ -65,7 +68,8 @@ def test_logits_are_the_same_bits(name, tmp_path):
     ids, options = case(name)
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want, have = logits(ARCH / name, ids, *options), logits(out, ids, *options)
-    # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula; rates of decay: log(exp(A_log)) is rounded
+    # rotary divisors: 1 / (divisor * power) rounds otherwise than Llama 3's formula; rates of decay: log(exp(A_log)) is rounded,
+    # and so are products of weights and factors (Falcon-H1)
     rounded = {"llama3": 1e-6, "llama4_usual": 1e-6} | dict.fromkeys(RECURRENT, 1e-5)
     if limit := rounded.get(name.removeprefix("gguf_")):
         assert np.abs(have - want).max() < limit * np.abs(want).max()
@@ -116,6 +120,31 @@ def test_qwen3_next(tmp_path):
     first = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
     assert np.abs(logits(first, range(20)) - want).max() < 1e-5 * np.abs(want).max()
     assert (logits(convert(first, tmp_path / "y.gguf", "--type", "f32"), range(20)) == logits(first, range(20))).all()
+
+
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_factors_are_part_of_the_weights(kind, tmp_path):
+    """Falcon-H1's: of embeddings and head too, whose matrix is written twice where the model has it once."""
+    shutil.copytree(ARCH / "falcon_h1_normed", tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    factors = {"embedding_multiplier": 2.5, "lm_head_multiplier": 0.4, "key_multiplier": 0.6, "ssm_in_multiplier": 1.3,
+               "ssm_multipliers": [0.5, 1.5, 0.8, 1.25, 0.6]}
+    (tmp_path / "m/config.json").write_text(json.dumps(config | factors))
+    want = logits(tmp_path / "m", range(20))
+    exact = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
+    assert np.abs(logits(exact, range(20)) - want).max() < 1e-5 * np.abs(want).max()
+    names = {t["name"] for t in ok_json("inspect", exact, "--no-values")["tensors"]}
+    assert "lm_head.weight" in names and "model.embed_tokens.weight" in names
+    rounded = logits(convert(tmp_path / "m", tmp_path / "y.gguf", "--type", kind), range(20))
+    assert np.abs(rounded - want).max() < 0.1 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("change, error", [({"mamba_norm_before_gate": True}, "gate_first"), ({"time_step_limit": [0, 0.1]}, "step_max")])
+def test_a_falcon_h1_that_gguf_cannot_say(change, error, tmp_path):
+    shutil.copytree(ARCH / "falcon_h1_normed", tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    (tmp_path / "m/config.json").write_text(json.dumps(config | change))
+    assert error in fails("convert", tmp_path / "m", tmp_path / "x.gguf")
 
 
 def test_text_model_of_llama4(tmp_path):

@@ -421,7 +421,7 @@ static proa_status finish_falcon_h1(proa_config *c, const proa_json *json, proa_
     PROA_TRY(proa_json_get_bool(&norm_first, json, "mamba_norm_before_gate", err));
     PROA_TRY(read_multipliers(c, json, err));
     c->recall_plain = !normed;
-    c->gate_first = !norm_first;
+    c->gate_first = !normed || !norm_first; /* without a norm it is all the same */
     c->embed_scale_apart = true;
     proa_config_mix_all(c, true, true, arena);
     c->rotary_dim = c->head_dim;

@@ -63,6 +63,7 @@ typedef struct proa_gguf_arch {
     bool ffn_list;     /* feed_forward_length is a list; 0: a layer without FFN */
     /* attention.recurrent_layers is a list; older files: all layers but every full_attention_interval-th recur */
     bool recurrent_list;
+    bool baked; /* factors that the class has of its products are part of the file's weights (Falcon-H1) */
     bool rope_sections; /* rope.dimension_sections is required: of images' positions */
     const char *fixed;  /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
@@ -94,6 +95,8 @@ extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_enc
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 extern const proa_gguf_name proa_gguf_nomic_names[];
 extern const proa_gguf_name proa_gguf_granite_hybrid_names[], proa_gguf_granite_hybrid_moe_names[]; /* Mamba-2 */
+extern const proa_gguf_name proa_gguf_bamba_names[], proa_gguf_falcon_h1_names[];
+extern const proa_gguf_name proa_gguf_lfm2_names[], proa_gguf_lfm2_moe_names[]; /* short convolutions */
 extern const proa_gguf_name proa_gguf_qwen3_next_names[], proa_gguf_qwen3_5_names[],
     proa_gguf_qwen3_5_moe_names[]; /* gated delta rule */
 
@@ -115,6 +118,14 @@ PROA_MUST_CHECK proa_status proa_gguf_put_rope(proa_buf *json, const proa_gguf *
 /* recurrent.c: members of config.json of models with recurrent layers. */
 PROA_MUST_CHECK proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_arch *arch,
                                                             proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_bamba(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                   proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_falcon_h1(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                       proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_lfm2(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                  proa_buf *json, proa_err *err);
+/* Whether a file of granitehybrid is a Bamba: half of each head rotates. */
+bool proa_gguf_is_bamba(const proa_gguf *g);
 PROA_MUST_CHECK proa_status proa_gguf_finish_delta(const proa_gguf *g, const proa_gguf_arch *arch,
                                                    proa_buf *json, proa_err *err);
 PROA_MUST_CHECK proa_status proa_gguf_finish_mamba2(const proa_gguf *g, const proa_gguf_arch *arch,

@@ -135,6 +135,20 @@ static const proa_gguf_key nemotron_h_moe_keys[] = {
     INTEGER("moe_latent_size",         "moe_latent_size"),
     INTEGER("nextn_predict_layers",    "num_nextn_predict_layers"),
     END};
+static const proa_gguf_key mamba_keys[] = {LLAMA_KEYS, MAMBA_KEYS, END};
+#define LFM2_KEYS \
+    HF_SIZES, \
+    NEEDED ("feed_forward_length",      "intermediate_size"), \
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"), \
+    NUMBER ("attention.layer_norm_rms_epsilon", "norm_eps"), \
+    NEEDED ("shortconv.l_cache",        "conv_L_cache")
+static const proa_gguf_key lfm2_keys[] = {LFM2_KEYS, END};
+static const proa_gguf_key lfm2_moe_keys[] = {
+    LFM2_KEYS,
+    EXPERT_COUNTS("num_experts"),
+    INTEGER("leading_dense_block_count",  "num_dense_layers"),
+    INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
+    END};
 #define SHARED_EXPERT_KEYS(dense, size, shared) \
     INTEGER("leading_dense_block_count",  dense), \
     INTEGER("expert_feed_forward_length", size), \
@@ -657,10 +671,17 @@ const proa_gguf_arch proa_gguf_archs[] = {
      FIXED("\"norm_topk_prob\": true")},
     {ROW("olmoe",      "OlmoeForCausalLM",      qwen_moe,   qwen_moe,   finish_llama)},
     {ROW("granitemoe", "GraniteMoeForCausalLM", granite_moe, granite_moe, finish_llama)},
+    {ROW("granitehybrid", "BambaForCausalLM",   mamba,      bamba,      proa_gguf_finish_bamba),
+     .fits = proa_gguf_is_bamba, .kv_head_list = true},
     {ROW("granitehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid, granite_hybrid,
          proa_gguf_finish_granite_hybrid), .fits = has_no_experts, .kv_head_list = true},
     {ROW("granitehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid_moe, granite_hybrid_moe,
          proa_gguf_finish_granite_hybrid), .kv_head_list = true},
+    {ROW("falcon-h1",  "FalconH1ForCausalLM",   mamba,      falcon_h1,  proa_gguf_finish_falcon_h1), .baked = true},
+    {ROW("lfm2",       "Lfm2ForCausalLM",       lfm2,       lfm2,       proa_gguf_finish_lfm2), .kv_head_list = true,
+     FIXED("\"block_auto_adjust_ff_dim\": false")},
+    {ROW("lfm2moe",    "Lfm2MoeForCausalLM",    lfm2_moe,   lfm2_moe,   proa_gguf_finish_lfm2), .kv_head_list = true,
+     FIXED("\"norm_topk_prob\": true")},
     {ROW("qwen3next",  "Qwen3NextForCausalLM",  delta_moe,  qwen3_next, proa_gguf_finish_delta),
      .recurrent_list = true, FIXED("\"norm_topk_prob\": true")},
     {ROW("qwen35",     "Qwen3_5ForCausalLM",    delta,      qwen3_5,    proa_gguf_finish_delta),

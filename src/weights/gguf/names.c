@@ -190,6 +190,43 @@ const proa_gguf_name proa_gguf_granite_hybrid_moe_names[] = {
     T("ffn_up_shexp.weight",   "shared_mlp.input_linear.weight#2"),
     T("ffn_down_shexp",        "shared_mlp.output_linear"),
     END};
+/* Bamba and Falcon-H1: a plain FFN, with names of its own. */
+#define PLAIN_MAMBA \
+    EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"), ROPE_FACTORS, V_AND_O, MAMBA, \
+    T("attn_norm", "input_layernorm"), \
+    T("ffn_gate",  "feed_forward.gate_proj"), \
+    T("ffn_up",    "feed_forward.up_proj"), \
+    T("ffn_down",  "feed_forward.down_proj")
+const proa_gguf_name proa_gguf_bamba_names[] = {
+    PLAIN_MAMBA, ROTATED_Q_AND_K, T("ffn_norm", "pre_ff_layernorm"), END};
+const proa_gguf_name proa_gguf_falcon_h1_names[] = {
+    PLAIN_MAMBA, PLAIN_Q_AND_K, FORM(PROA_GGUF_NO_ENDING, "ffn_norm", "pre_ff_layernorm.weight"), END};
+/* LFM2, whose last norm has the name of another. */
+#define LFM2 \
+    {"token_embd", "model.embed_tokens", 0, 0}, {"token_embd_norm", "model.embedding_norm", 0, 0}, \
+    {"output", "lm_head", 0, 0}, \
+    ROPE_FACTORS, PLAIN_Q_AND_K, \
+    T("attn_norm",              "operator_norm"), \
+    T("attn_v",                 "self_attn.v_proj"), \
+    T("attn_output",            "self_attn.out_proj"), \
+    T("attn_q_norm",            "self_attn.q_layernorm"), \
+    T("attn_k_norm",            "self_attn.k_layernorm"), \
+    USE(STORED, "shortconv.in_proj", "conv.in_proj"), \
+    T("shortconv.conv",         "conv.conv"), \
+    T("shortconv.out_proj",     "conv.out_proj"), \
+    T("ffn_norm",               "ffn_norm"), \
+    T("ffn_gate",               "feed_forward.w1"), \
+    T("ffn_down",               "feed_forward.w2"), \
+    T("ffn_up",                 "feed_forward.w3")
+const proa_gguf_name proa_gguf_lfm2_names[] = {LFM2, END};
+const proa_gguf_name proa_gguf_lfm2_moe_names[] = {
+    LFM2,
+    T("ffn_gate_inp",           "feed_forward.gate"),
+    T("exp_probs_b.bias",       "feed_forward.expert_bias"),
+    USE(EXPERTS, "ffn_gate_exps", "feed_forward.experts.%d.w1"),
+    USE(EXPERTS, "ffn_down_exps", "feed_forward.experts.%d.w2"),
+    USE(EXPERTS, "ffn_up_exps",   "feed_forward.experts.%d.w3"),
+    END};
 /* The class has the gates and the other half of each expert in one matrix. */
 const proa_gguf_name proa_gguf_gpt_oss_names[] = {
     EMBEDDING_AND_NORM, PLAIN_Q_AND_K, V_AND_O,

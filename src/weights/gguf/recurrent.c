@@ -69,6 +69,24 @@ static const proa_gguf_tensor *find_of_layer(const proa_gguf *g, int64_t layer, 
     return layer < 0 ? NULL : proa_gguf_find_tensor(g, full);
 }
 
+/* The layers with attention as a list of numbers; *attending and *recurrent as put_layer_types has them. */
+static proa_status put_attending_layers(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                        int64_t *attending, int64_t *recurrent, proa_err *err)
+{
+    layer_list list;
+    *attending = *recurrent = -1;
+    PROA_TRY(read_layer_list(&list, g, arch, err));
+    proa_buf_printf(json, ", \"attn_layer_indices\": [");
+    for (int64_t i = 0; i < list.layers && !json->full; i++) {
+        bool recurs = layer_recurs(&list, i);
+        int64_t *first = recurs ? recurrent : attending;
+        if (!recurs) proa_buf_printf(json, "%s%lld", *first < 0 ? "" : ", ", (long long)i);
+        if (*first < 0) *first = i;
+    }
+    proa_buf_char(json, ']');
+    return PROA_OK;
+}
+
 /* ---- heads ---- */
 
 /* The size of a head of values: ssm.inner_size is that of all. */
@@ -83,6 +101,36 @@ static proa_status put_value_dim(const proa_gguf *g, const proa_gguf_arch *arch,
                          arch->name, (long long)inner, (long long)heads);
     proa_gguf_put_int(json, key, inner / heads);
     return PROA_OK;
+}
+
+/* Numbers of a head, and those of them that rotate; 0: the file does not say. */
+static proa_status read_rotation(const proa_gguf *g, const proa_gguf_arch *arch, int64_t *head_dim,
+                                 int64_t *rotary, proa_err *err)
+{
+    int64_t hidden = 0, heads = 0;
+    *rotary = 0;
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    PROA_TRY(proa_gguf_arch_int(&heads, g, arch, "attention.head_count", err));
+    *head_dim = heads ? hidden / heads : 0;
+    PROA_TRY(proa_gguf_arch_int(head_dim, g, arch, "attention.key_length", err));
+    return proa_gguf_arch_int(rotary, g, arch, "rope.dimension_count", err);
+}
+
+static proa_status refuse_part(const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    int64_t head_dim, rotary;
+    PROA_TRY(read_rotation(g, arch, &head_dim, &rotary, err));
+    if (rotary == 0 || rotary == head_dim) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "%s: '%s.rope.dimension_count' is %lld; a %s with other than %lld is not supported",
+                     g->what, arch->name, (long long)rotary, arch->hf, (long long)head_dim);
+}
+
+static void put_mamba_biases(const proa_gguf *g, proa_buf *json, int64_t attending, int64_t recurrent)
+{
+    proa_gguf_put_bool(json, "mamba_conv_bias", find_of_layer(g, recurrent, "ssm_conv1d.bias") != NULL);
+    proa_gguf_put_bool(json, "mamba_proj_bias", find_of_layer(g, recurrent, "ssm_in.bias") != NULL);
+    proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_output.bias") != NULL);
 }
 
 /* ---- architectures ---- */
@@ -112,11 +160,79 @@ proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_
     PROA_TRY(put_layer_types(g, arch, json, &attending, &recurrent, err));
     PROA_TRY(put_value_dim(g, arch, json, "mamba_d_head", err));
     PROA_TRY(put_shared_ffn(g, arch, json, err));
-    proa_gguf_put_bool(json, "mamba_conv_bias", find_of_layer(g, recurrent, "ssm_conv1d.bias") != NULL);
-    proa_gguf_put_bool(json, "mamba_proj_bias", find_of_layer(g, recurrent, "ssm_in.bias") != NULL);
-    proa_gguf_put_bool(json, "attention_bias", find_of_layer(g, attending, "attn_output.bias") != NULL);
+    if (rotary) PROA_TRY(refuse_part(g, arch, err));
+    put_mamba_biases(g, json, attending, recurrent);
     proa_buf_printf(json, ", \"position_embedding_type\": \"%s\"", rotary ? "rope" : "nope");
     return rotary ? proa_gguf_put_rope(json, g, arch, err) : PROA_OK;
+}
+
+/* Bamba has the name of Granite 4, which has rotary positions on whole heads, or none. */
+bool proa_gguf_is_bamba(const proa_gguf *g)
+{
+    static const proa_gguf_arch name = {.name = "granitehybrid"};
+    int64_t head_dim, rotary, experts = 0;
+    bool rotates = true;
+    if (read_rotation(g, &name, &head_dim, &rotary, NULL) != PROA_OK) return false;
+    if (proa_gguf_get_bool(&rotates, g, "granitehybrid.rope.scaling.finetuned", NULL) != PROA_OK)
+        return false;
+    if (proa_gguf_arch_int(&experts, g, &name, "expert_count", NULL) != PROA_OK) return false;
+    return rotates && experts == 0 && rotary > 0 && 2 * rotary == head_dim;
+}
+
+proa_status proa_gguf_finish_bamba(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t attending, recurrent;
+    PROA_TRY(put_attending_layers(g, arch, json, &attending, &recurrent, err));
+    PROA_TRY(put_value_dim(g, arch, json, "mamba_d_head", err));
+    put_mamba_biases(g, json, attending, recurrent);
+    proa_gguf_put_bool(json, "mlp_bias", find_of_layer(g, 0, "ffn_down.bias") != NULL);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* Each layer has attention and a state. The gate comes before the norm, where there is one; the factors of products
+ * are in the weights. */
+proa_status proa_gguf_finish_falcon_h1(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                       proa_err *err)
+{
+    PROA_TRY(refuse_part(g, arch, err));
+    PROA_TRY(put_value_dim(g, arch, json, "mamba_d_head", err));
+    put_mamba_biases(g, json, 0, 0);
+    proa_gguf_put_bool(json, "mlp_bias", find_of_layer(g, 0, "ffn_down.bias") != NULL);
+    proa_gguf_put_bool(json, "projectors_bias", find_of_layer(g, 0, "ssm_out.bias") != NULL);
+    proa_gguf_put_bool(json, "mamba_rms_norm", find_of_layer(g, 0, "ssm_norm.weight") != NULL);
+    proa_gguf_put_bool(json, "mamba_norm_before_gate", false);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* What llama.cpp runs under these names, and the class has not: layers that see both sides, windows, and other ways to
+ * weigh experts than sigmoids (2). */
+static proa_status refuse_other_lfm2(const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+{
+    bool causal = true;
+    int64_t window = 0, weighing = 2;
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.causal", arch->name);
+    PROA_TRY(proa_gguf_get_bool(&causal, g, key, err));
+    PROA_TRY(proa_gguf_arch_int(&window, g, arch, "attention.sliding_window", err));
+    PROA_TRY(proa_gguf_arch_int(&weighing, g, arch, "expert_gating_func", err));
+    if (!causal)
+        return PROA_FAIL(err, UNSUPPORTED, "%s: '%s' is false, which is not supported", g->what, key);
+    if (window)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s: '%s.attention.sliding_window' is %lld; windows of %s are not supported",
+                         g->what, arch->name, (long long)window, arch->hf);
+    if (weighing == 2) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "%s: '%s.expert_gating_func' is %lld; of %s only 2 (sigmoid) is supported",
+                     g->what, arch->name, (long long)weighing, arch->hf);
+}
+
+proa_status proa_gguf_finish_lfm2(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t attending, recurrent;
+    PROA_TRY(refuse_other_lfm2(g, arch, err));
+    PROA_TRY(refuse_part(g, arch, err));
+    PROA_TRY(put_layer_types(g, arch, json, &attending, &recurrent, err));
+    return proa_gguf_put_rope(json, g, arch, err);
 }
 
 /* Part of each head rotates; the class multiplies the part with the head size and rounds down. */

@@ -381,24 +381,37 @@ static void windows_by_layer(void **state)
     refused(b, PROA_INVALID, "'exaone4.attention.sliding_window_pattern' has 2 entries for 3 layers");
 }
 
-/* A Granite 4 of three layers, `kv_heads` of them in the list of heads: 0 in a recurrent one. */
-static builder *begin_granite(int kv_heads, int64_t second)
+static void put_key_u32(builder *b, const char *arch, const char *key, uint32_t value)
 {
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    put_u32(b, full, value);
+}
+
+/* A model of three layers, of which the list of heads has `kv_heads`: 0 in a recurrent one, `second` in the second. */
+static builder *begin_hybrid(const char *arch, int kv_heads, int64_t second)
+{
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } sizes[] = {{"embedding_length", 8},     {"block_count", 3},       {"feed_forward_length", 32},
+                 {"attention.head_count", 2}, {"ssm.conv_kernel", 4},   {"ssm.state_size", 4},
+                 {"ssm.group_count", 1},      {"ssm.time_step_rank", 4}};
+    char full[96];
     builder *b = begin();
-    put_text(b, "general.architecture", "granitehybrid");
-    put_u32(b, "granitehybrid.embedding_length", 8);
-    put_u32(b, "granitehybrid.block_count", 3);
-    put_u32(b, "granitehybrid.feed_forward_length", 32);
-    put_u32(b, "granitehybrid.attention.head_count", 2);
+    put_text(b, "general.architecture", arch);
+    for (size_t i = 0; i < PROA_COUNT(sizes); i++) put_key_u32(b, arch, sizes[i].key, sizes[i].value);
+    snprintf(full, sizeof full, "%s.attention.head_count_kv", arch);
     b->values++;
-    put_str(b, "granitehybrid.attention.head_count_kv");
+    put_str(b, full);
     put_number(b, ARRAY, 4), put_number(b, U32, 4), put_number(b, (uint64_t)kv_heads, 8);
     for (int i = 0; i < kv_heads; i++) put_number(b, i == 1 ? (uint64_t)second : 0, 4);
-    put_u32(b, "granitehybrid.ssm.conv_kernel", 4);
-    put_u32(b, "granitehybrid.ssm.state_size", 4);
-    put_u32(b, "granitehybrid.ssm.group_count", 1);
-    put_u32(b, "granitehybrid.ssm.time_step_rank", 4);
     return b;
+}
+
+static builder *begin_granite(int kv_heads, int64_t second)
+{
+    return begin_hybrid("granitehybrid", kv_heads, second);
 }
 
 static void recurrent_layers(void **state)
@@ -427,6 +440,93 @@ static void recurrent_layers(void **state)
     b = begin_granite(3, 2), put_u32(b, "granitehybrid.ssm.inner_size", 18);
     put_tensor(b, "token_embd.weight", 4, 8, 0, 0), end(b, 32);
     refused(b, PROA_INVALID, "'granitehybrid.ssm.inner_size' is 18, which are not 4 heads");
+}
+
+static void end_with_table(builder *b)
+{
+    put_tensor(b, "token_embd.weight", 4, 8, 0, 0);
+    end(b, 32);
+}
+
+/* config.json of a file; release it. */
+static proa_buf config_of(builder *b)
+{
+    proa_buf text = {0};
+    proa_err err = {.status = PROA_OK};
+    proa_weights *w = open_good(b);
+    assert_int_equal(proa_files_read(&text, proa_weights_files(w), "config.json", PROA_CONFIG_BYTES_MAX, &err),
+                     PROA_OK);
+    proa_weights_close(w), free(b);
+    return text;
+}
+
+/* Bamba has the name of Granite 4, and rotates half of each head of 4 numbers. */
+static void bamba(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin_granite(3, 2);
+    put_u32(b, "granitehybrid.ssm.inner_size", 16), put_u32(b, "granitehybrid.rope.dimension_count", 2);
+    end_with_table(b);
+    proa_buf text = config_of(b);
+    assert_non_null(strstr(text.ptr, "\"BambaForCausalLM\""));
+    assert_non_null(strstr(text.ptr, "\"attn_layer_indices\": [1]"));
+    assert_non_null(strstr(text.ptr, "\"mamba_d_head\": 4"));
+    proa_buf_release(&text);
+
+    b = begin_granite(3, 2), put_u32(b, "granitehybrid.ssm.inner_size", 16);
+    put_u32(b, "granitehybrid.rope.dimension_count", 4), end_with_table(b);
+    text = config_of(b);
+    assert_non_null(strstr(text.ptr, "\"GraniteMoeHybridForCausalLM\""));
+    proa_buf_release(&text);
+
+    b = begin_granite(4, 2), put_u32(b, "granitehybrid.ssm.inner_size", 16);
+    put_u32(b, "granitehybrid.rope.dimension_count", 2), end_with_table(b);
+    refused(b, PROA_INVALID, "'granitehybrid.attention.head_count_kv' has 4 entries for 3 layers");
+    b = begin_granite(3, 2), put_u32(b, "granitehybrid.ssm.inner_size", 16);
+    put_u32(b, "granitehybrid.rope.dimension_count", 3), end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "'granitehybrid.rope.dimension_count' is 3");
+}
+
+static void falcon_h1(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin_hybrid("falcon-h1", 0, 0);
+    put_u32(b, "falcon-h1.ssm.inner_size", 16), end_with_table(b);
+    proa_buf text = config_of(b);
+    assert_non_null(strstr(text.ptr, "\"mamba_d_head\": 4"));
+    assert_non_null(strstr(text.ptr, "\"mamba_rms_norm\": false"));
+    proa_buf_release(&text);
+    b = begin_hybrid("falcon-h1", 0, 0), put_u32(b, "falcon-h1.ssm.inner_size", 17), end_with_table(b);
+    refused(b, PROA_INVALID, "'falcon-h1.ssm.inner_size' is 17, which are not 4 heads");
+    b = begin_hybrid("falcon-h1", 0, 0), put_u32(b, "falcon-h1.ssm.inner_size", 16);
+    put_u32(b, "falcon-h1.rope.dimension_count", 2), end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "'falcon-h1.rope.dimension_count' is 2");
+}
+
+static void short_convolutions(void **state)
+{
+    PROA_UNUSED(state);
+    builder *b = begin_hybrid("lfm2", 3, 1);
+    put_u32(b, "lfm2.shortconv.l_cache", 3), end_with_table(b);
+    proa_buf text = config_of(b);
+    assert_non_null(strstr(text.ptr, "[\"linear_attention\", \"full_attention\", \"linear_attention\"]"));
+    assert_non_null(strstr(text.ptr, "\"conv_L_cache\": 3"));
+    assert_non_null(strstr(text.ptr, "\"block_auto_adjust_ff_dim\": false"));
+    proa_buf_release(&text);
+    b = begin_hybrid("lfm2", 3, 1), end_with_table(b);
+    refused(b, PROA_INVALID, "'lfm2.shortconv.l_cache' is missing");
+    b = begin_hybrid("lfm2", 2, 1), put_u32(b, "lfm2.shortconv.l_cache", 3), end_with_table(b);
+    refused(b, PROA_INVALID, "'lfm2.attention.head_count_kv' has 2 entries for 3 layers");
+    b = begin_hybrid("lfm2", 3, 1), put_u32(b, "lfm2.shortconv.l_cache", 3);
+    put_u32(b, "lfm2.attention.sliding_window", 64), end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "'lfm2.attention.sliding_window' is 64");
+    b = begin_hybrid("lfm2", 3, 1), put_u32(b, "lfm2.shortconv.l_cache", 3);
+    b->values++, put_str(b, "lfm2.attention.causal"), put_number(b, BOOL, 4), put_number(b, 0, 1),
+        end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "'lfm2.attention.causal' is false");
+    b = begin_hybrid("lfm2moe", 3, 1), put_u32(b, "lfm2moe.shortconv.l_cache", 3);
+    put_u32(b, "lfm2moe.expert_gating_func", 1), end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "'lfm2moe.expert_gating_func' is 1");
 }
 
 /* ---- lies of tensors ---- */
@@ -673,6 +773,9 @@ int main(void)
         cmocka_unit_test(sizes_by_layer),
         cmocka_unit_test(windows_by_layer),
         cmocka_unit_test(recurrent_layers),
+        cmocka_unit_test(bamba),
+        cmocka_unit_test(falcon_h1),
+        cmocka_unit_test(short_convolutions),
         cmocka_unit_test(lying_tensors),
         cmocka_unit_test(lying_pairs),
         cmocka_unit_test(experts),
