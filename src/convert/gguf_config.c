@@ -39,6 +39,7 @@ static const struct member {
     WHOLE("expert_count", experts),
     WHOLE("decoder_start_token_id", decoder_start),
     WHOLE("attention.relative_buckets_count", rel_buckets),
+    NUMBER("attention.clamp_kqv", qkv_clip),
     NUMBER("attn_logit_softcapping", attention_cap),
     NUMBER("final_logit_softcapping", logit_cap),
     NUMBER("attention.scale", attention_scale),

@@ -33,7 +33,7 @@ WRITTEN = [
     *[f"{form}{name}" for form in ("", "gguf_") for name in (
         "dots1_full", "ernie4_5", "ernie4_5_moe", "glm4_moe", "granitemoe", "hunyuan_v1_dense", "hunyuan_v1_moe", "ministral3",
         "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed",
-        "bamba", "falcon_h1", "lfm2_unbiased", "lfm2_moe_unscaled",
+        "bamba", "falcon_h1", "olmo", "lfm2_unbiased", "lfm2_moe_unscaled",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5", *MIXERS)],
     "arcee", "chatglm2", "chatglm3", "falcon_h1_normed", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",

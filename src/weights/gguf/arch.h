@@ -86,6 +86,7 @@ extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[],
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
     proa_gguf_granite_moe_names[], proa_gguf_llama4_names[];
 extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
+extern const proa_gguf_name proa_gguf_olmo_names[];   /* norms without weights */
 extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms after them */
 extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];
 extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];

@@ -56,6 +56,8 @@ static const proa_gguf_key cohere2_keys[] = {
     END};
 static const proa_gguf_key nemotron_keys[] = {
     LAYER_NORM_KEYS("norm_eps"), INTEGER("attention.key_length", "head_dim"), END};
+static const proa_gguf_key olmo_keys[] = {
+    LAYER_NORM_KEYS("rms_norm_eps"), NUMBER("attention.clamp_kqv", "clip_qkv"), END};
 static const proa_gguf_key bert_keys[] = {
     LAYER_NORM_KEYS("layer_norm_eps"), END};
 static const proa_gguf_key nomic_keys[] = {
@@ -706,6 +708,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("smollm3",    "SmolLM3ForCausalLM",    llama,      llama,      finish_llama),
      FIXED("\"no_rope_layer_interval\": 4")},
     {ROW("minicpm",    "GraniteForCausalLM",    llama,      llama,      finish_minicpm)},
+    {ROW("olmo",       "OlmoForCausalLM",       olmo,       olmo,       finish_llama)},
     {ROW("olmo2",      "Olmo3ForCausalLM",      windows,    olmo2,      finish_windows), .fits = has_window,
      .window_list = true},
     {ROW("exaone4",    "Exaone4ForCausalLM",    windows,    olmo2,      finish_windows), .window_list = true},

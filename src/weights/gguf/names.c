@@ -46,6 +46,10 @@
 const proa_gguf_name proa_gguf_llama_names[] = {
     LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED, 0}, END};
 const proa_gguf_name proa_gguf_qwen_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, END};
+/* Its norms have no weights. */
+const proa_gguf_name proa_gguf_olmo_names[] = {
+    {"token_embd", "model.embed_tokens", 0, 0}, {"output", "lm_head", 0, 0},
+    ROPE_FACTORS, ROTATED_Q_AND_K, V_AND_O, GATED_FFN, END};
 const proa_gguf_name proa_gguf_arcee_names[] = {
     EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, UNGATED_FFN, END};
 const proa_gguf_name proa_gguf_nemotron_names[] = {
