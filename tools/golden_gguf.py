@@ -19,7 +19,7 @@ import shutil
 import sys
 import tempfile
 
-NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone4 olmo3 deepseek_v2 deepseek_v3
+NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaone exaone4 olmo3 deepseek_v2 deepseek_v3
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
 nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense
 qwen3_5_text qwen3_5_moe_text qwen3_next_routed olmo bamba falcon_h1 lfm2_unbiased lfm2_moe_unscaled nemotron_h
@@ -65,6 +65,25 @@ def older_keys(config):
         config["architectures"] = ["MPTForCausalLM"]
         config["attn_config"].setdefault("clip_qkv", None)
     return config
+
+
+# EXAONE 3's names of Llama's tensors.
+EXAONE = {"model.embed_tokens": "transformer.wte", "model.norm": "transformer.ln_f", "model.layers.": "transformer.h.",
+          "input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.attention.out_proj",
+          "self_attn.": "attn.attention.", "gate_proj": "c_fc_0", "up_proj": "c_fc_1", "down_proj": "c_proj"}
+
+
+def name_as_exaone(folder, config):
+    """A Llama as EXAONE 3, which computes the same and which transformers has no class for."""
+    from safetensors.torch import load_file, save_file
+    tensors = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for own, other in EXAONE.items():
+            name = name.replace(own, other)
+        tensors[name] = tensor
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config.update(architectures=["ExaoneForCausalLM"], model_type="exaone", num_layers=config["num_hidden_layers"],
+                  activation_function="silu", layer_norm_epsilon=config["rms_norm_eps"])
 
 
 def add_next_tokens(folder, config):
@@ -139,6 +158,8 @@ def convert(source, out):
             add_next_tokens(pathlib.Path(folder), config)
         if source.name == "nemotron_h_moe":
             add_mixers_of_next_tokens(pathlib.Path(folder), config)
+        if out.parent.name == "gguf_exaone":
+            name_as_exaone(pathlib.Path(folder), config)
         if config["model_type"] == "gemma3_text":  # its converter counts the tokens
             vocabulary = {"model": {"vocab": list(range(config["vocab_size"]))}, "added_tokens": []}
             (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(vocabulary))
@@ -200,8 +221,9 @@ def main():
             continue
         target = ROOT / f"gguf_{name}"
         target.mkdir(exist_ok=True)
-        convert(ROOT / name, target / "model.gguf")
-        shutil.copy(ROOT / name / "golden.json", target)
+        source = ROOT / {"exaone": "llama"}.get(name, name)
+        convert(source, target / "model.gguf")
+        shutil.copy(source / "golden.json", target)
 
 
 main()

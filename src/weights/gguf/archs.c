@@ -711,6 +711,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("olmo",       "OlmoForCausalLM",       olmo,       olmo,       finish_llama)},
     {ROW("olmo2",      "Olmo3ForCausalLM",      windows,    olmo2,      finish_windows), .fits = has_window,
      .window_list = true},
+    {ROW("exaone",     "LlamaForCausalLM",      llama,      qwen,       finish_llama)},
     {ROW("exaone4",    "Exaone4ForCausalLM",    windows,    olmo2,      finish_windows), .window_list = true},
     {ROW("olmo2",      "Olmo2ForCausalLM",      llama,      olmo2,      finish_llama)},
     {ROW("command-r",  "CohereForCausalLM",     cohere,     qwen,       finish_llama)},
