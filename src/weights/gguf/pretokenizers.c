@@ -63,6 +63,7 @@ static const proa_gguf_pretokenizer table[] = {
     {"llama3", SPLIT(LLAMA3), .whole = true, .add_bos = true},
     {"llama-v3", SPLIT(LLAMA3), .whole = true, .add_bos = true},
     {"falcon3", SPLIT(LLAMA3), .whole = true, .add_bos = true},
+    {"falcon-h1", SPLIT(LLAMA3), .whole = true, .add_bos = true},
     {"pixtral", SPLIT(LLAMA3), .whole = true, .add_bos = true},
     {"midm-2.0", SPLIT(LLAMA3), .whole = true, .add_bos = true},
     {"lfm2", SPLIT(LLAMA3), .whole = true, .add_bos = true},

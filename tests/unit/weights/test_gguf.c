@@ -653,6 +653,18 @@ static void tokenizer_alone(void **state)
     free(b);
 }
 
+/* The names of published files whose text is cut as Llama 3's. */
+static void pretokenizer_names(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const names[] = {"falcon-h1", "lfm2", "llama-bpe"};
+    for (size_t i = 0; i < PROA_COUNT(names); i++) {
+        builder *b = tokenizer("gpt2", names[i]);
+        put_u32(b, "tokenizer.ggml.bos_token_id", 2), end(b, 0);
+        proa_weights_close(open_good(b)), free(b);
+    }
+}
+
 static void lying_tokenizers(void **state)
 {
     PROA_UNUSED(state);
@@ -780,6 +792,7 @@ int main(void)
         cmocka_unit_test(lying_pairs),
         cmocka_unit_test(experts),
         cmocka_unit_test(tokenizer_alone),
+        cmocka_unit_test(pretokenizer_names),
         cmocka_unit_test(lying_tokenizers),
         cmocka_unit_test_setup_teardown(split_files, make_dir, remove_dir),
     };
