@@ -192,6 +192,12 @@ ROWS |= {
 MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba2_biased")
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
+ROWS |= {
+    # Windows in layers 0 and 2 of four.
+    "qwen2_moe_window": lambda: transformers.Qwen2MoeConfig(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=20, sliding_window=5,
+        use_sliding_window=True, max_window_layers=3, **dict(drop(LM, "head_dim"), num_hidden_layers=4)),
+}
 # Their last norm has no weights that could make up for small embeddings.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms")
 # Prompts of more than one page, which are run in several chunks.

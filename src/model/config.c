@@ -29,7 +29,8 @@ static proa_status read_key(proa_config *c, const proa_json *json, const proa_ke
     switch (key->kind) {
     case PROA_KEY_INT:
         if (!proa_json_get(json, key->key)) {
-            if (*(int64_t *)field == 0) *(int64_t *)field = (int64_t)key->fallback;
+            bool null = key->null_is_zero && proa_config_is_null(json, key->key);
+            if (*(int64_t *)field == 0 && !null) *(int64_t *)field = (int64_t)key->fallback;
             return PROA_OK;
         }
         return proa_json_get_int(field, json, key->key, (int64_t)key->min, (int64_t)key->max, err);
@@ -129,12 +130,24 @@ static proa_status read_layer_types(proa_config *c, const proa_json *types, proa
     return PROA_OK;
 }
 
+/* null: there is no window; missing: that which c->window holds. */
+static proa_status read_window_size(proa_config *c, const proa_json *json, const char *key, proa_err *err)
+{
+    if (proa_config_is_null(json, key)) c->window = 0;
+    PROA_TRY(proa_json_get_int(&c->window, json, key, 0, PROA_CONTEXT_MAX, err));
+    c->window_used = c->window > 0;
+    return PROA_OK;
+}
+
+proa_status proa_config_read_common_window(proa_config *c, const proa_json *json, proa_err *err)
+{
+    return read_window_size(c, json, "sliding_window", err);
+}
+
 proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     const proa_json *types = proa_json_get(json, "layer_types");
-    const char *key = c->window_chunked ? "attention_chunk_size" : "sliding_window";
-    PROA_TRY(proa_json_get_int(&c->window, json, key, 0, PROA_CONTEXT_MAX, err));
-    c->window_used = c->window > 0;
+    PROA_TRY(read_window_size(c, json, c->window_chunked ? "attention_chunk_size" : "sliding_window", err));
     PROA_TRY(proa_json_get_bool(&c->window_used, json, "use_sliding_window", err));
     if (c->window == 0) c->window_used = false;
     if (!c->window_used) return PROA_OK;
@@ -239,6 +252,11 @@ proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json
         c->expert_layers[at] = false;
     }
     return PROA_OK;
+}
+
+double proa_config_attention_scale(const proa_config *c, int64_t layer)
+{
+    return c->layer_scaled ? c->attention_scale / (double)(layer + 1) : c->attention_scale;
 }
 
 bool proa_config_recurs(const proa_config *c, int64_t layer)

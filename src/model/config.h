@@ -16,10 +16,11 @@ typedef struct proa_relative_params {
     bool used;
     int64_t span; /* 0: sinusoids (XLNet) */
     int64_t distance; /* > 0: buckets grow with the logarithm up to this distance (DeBERTa); 0: they are distances */
-    int64_t clamp; /* > 0: farther positions count as this far */
-    bool queries;  /* positions meet keys too (DeBERTa's p2c); they always meet queries */
-    bool normed;   /* the table of positions is normed */
-    bool own;      /* they have projections of their own, not those of the content */
+    int64_t clamp;   /* > 0: farther positions count as this far */
+    bool queries;    /* positions meet keys (DeBERTa's p2c) */
+    bool keys_alone; /* and no queries; else they meet queries (c2p) */
+    bool normed;     /* the table of positions is normed */
+    bool own;        /* they have projections of their own, not those of the content */
 } proa_relative_params;
 
 /* Factors of single products (PROA_FACTOR; muP), and of the parts of MIX: of v, B, C, rates and gates. 0 means 1. */
@@ -82,6 +83,7 @@ typedef struct proa_config {
     bool no_final_norm;     /* the head reads the stream as it is */
     bool bare_norms;        /* norms have no weights and no biases (Galactica) */
     double attention_scale; /* of q k^T */
+    bool layer_scaled;      /* divided by the number of the layer, from 1 on (GPT-2) */
     double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
     double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
     bool embed_scale_apart; /* transformers applies it behind the embedding's module: PEFT's inputs are without it */
@@ -140,10 +142,10 @@ typedef enum proa_key_kind { PROA_KEY_INT, PROA_KEY_DOUBLE, PROA_KEY_BOOL, PROA_
 typedef struct proa_key {
     const char *key;
     proa_key_kind kind;
-    size_t offset;   /* of the field in proa_config */
-    double min, max; /* of INT and DOUBLE */
-    bool required;
-    double fallback; /* when absent and not required */
+    size_t offset;               /* of the field in proa_config */
+    double min, max;             /* of INT and DOUBLE */
+    bool required, null_is_zero; /* null: the field is 0, where a missing key has the fallback */
+    double fallback;             /* when absent and not required */
 } proa_key;
 
 #define PROA_KEY_REQUIRED(name, field, lo, hi)                                                               \
@@ -155,6 +157,12 @@ typedef struct proa_key {
     {                                                                                                        \
         .key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, field), .min = lo, .max = hi,     \
         .fallback = def                                                                                      \
+    }
+/* Of heads of keys and values: null means one for each query head, a missing key the number of the class. */
+#define PROA_KEY_KV_HEADS(name, def)                                                                         \
+    {                                                                                                        \
+        .key = name, .kind = PROA_KEY_INT, .offset = offsetof(proa_config, kv_heads), .min = 1,              \
+        .max = PROA_HEADS_MAX, .null_is_zero = true, .fallback = def                                         \
     }
 #define PROA_KEY_NUMBER(name, field, lo, hi, def)                                                            \
     {                                                                                                        \
@@ -196,6 +204,8 @@ PROA_MUST_CHECK proa_status proa_config_read_rope(proa_config *c, const proa_jso
  * max_window_layers. */
 PROA_MUST_CHECK proa_status proa_config_read_window(proa_config *c, const proa_json *json, proa_arena *arena,
                                                     proa_err *err);
+/* sliding_window alone, which all layers have: models whose code looks at no other key. */
+PROA_MUST_CHECK proa_status proa_config_read_common_window(proa_config *c, const proa_json *json, proa_err *err);
 /* What all layers have, or one of them, beside their FFN. */
 void proa_config_mix_all(proa_config *c, bool attends, bool recurs, proa_arena *arena);
 void proa_config_mix(proa_config *c, int64_t layer, bool attends, bool recurs);
@@ -212,6 +222,8 @@ PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json
 bool proa_config_has_ffn(const proa_config *c, int64_t layer);
 bool proa_config_has_experts(const proa_config *c, int64_t layer);
 bool proa_config_has_dense(const proa_config *c, int64_t layer);
+/* What multiplies q k^T in a layer. */
+double proa_config_attention_scale(const proa_config *c, int64_t layer);
 /* Whether the layer has attention, or a recurrent state; layer < 0: whether some layer has. */
 bool proa_config_attends(const proa_config *c, int64_t layer);
 bool proa_config_recurs(const proa_config *c, int64_t layer);

@@ -9,7 +9,11 @@
 #define BODY  "model."
 
 /* clang-format off */
-static const proa_key keys[] = {LLAMA_KEYS(encoder_layers), END_KEYS};
+static const proa_key llama_keys[] = {LLAMA_KEYS(encoder_layers), END_KEYS};
+static const proa_key mistral_keys[] = {LLAMA_KEYS(encoder_layers), KV_HEADS(8), END_KEYS};
+static const proa_key qwen2_keys[] = {LLAMA_KEYS(encoder_layers), KV_HEADS(32), END_KEYS};
+static const proa_key qwen3_keys[] = {
+    LLAMA_KEYS(encoder_layers), INTEGER("head_dim", head_dim, 1, HEAD_DIM, 128), KV_HEADS(32), END_KEYS};
 
 #define TENSORS(head)       {LLAMA_ATTENTION_BIASES(BODY), LLAMA_MLP_BIASES(BODY), LLAMA_BODY(BODY), head END_TENSORS}
 #define QWEN2_TENSORS(head) {LLAMA_QWEN2_BIASES(BODY), LLAMA_BODY(BODY), head END_TENSORS}
@@ -47,7 +51,7 @@ static proa_status finish_llama(proa_config *c, const proa_json *json, proa_aren
 
 static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(proa_llama_finish_window(c, json, arena, err));
+    PROA_TRY(proa_mistral_finish(c, json, arena, err));
     return proa_embedder_check(c, json, err);
 }
 
@@ -58,26 +62,27 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
 }
 
 /* clang-format off */
-#define ROW(row, type, class, tensors, program, finisher) \
+#define ROW(row, type, class, keylist, tensors, program, finisher) \
     .name = row, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS,   \
-    .keys = keys, .names = tensors, .prefixes = prefixes, .ignored = ignored, .finish = finisher
-#define EMBEDDER(type, class, tensors, program, finisher) { \
-    ROW(type "_embed", type, class, tensors##_tensors, program, finisher), .head = headless,                    \
+    .keys = keylist##_keys, .names = tensors, .prefixes = prefixes, .ignored = ignored, .finish = finisher
+#define EMBEDDER(type, class, keylist, tensors, program, finisher) { \
+    ROW(type "_embed", type, class, keylist, tensors##_tensors, program, finisher), .head = headless,           \
     .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .stacks = {[STACK] = {embed, program, after, true}}}
-#define CLASSIFIER(type, class, tensors, program, finisher) { \
-    ROW(type "_cls", type, class, tensors##_cls_tensors, program, finisher), .head = score,                     \
+#define CLASSIFIER(type, class, keylist, tensors, program, finisher) { \
+    ROW(type "_cls", type, class, keylist, tensors##_cls_tensors, program, finisher), .head = score,            \
     .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_LABELS, .stacks = {[STACK] = {embed, program, NULL, true}}}
 
-const proa_arch proa_arch_llama_embed = EMBEDDER("llama", "LlamaModel", llama, layer, finish_llama);
+const proa_arch proa_arch_llama_embed = EMBEDDER("llama", "LlamaModel", llama, llama, layer, finish_llama);
 const proa_arch proa_arch_llama_cls =
-    CLASSIFIER("llama", "LlamaForSequenceClassification", llama, layer, finish_llama);
-const proa_arch proa_arch_mistral_embed = EMBEDDER("mistral", "MistralModel", llama, layer, finish_mistral);
+    CLASSIFIER("llama", "LlamaForSequenceClassification", llama, llama, layer, finish_llama);
+const proa_arch proa_arch_mistral_embed =
+    EMBEDDER("mistral", "MistralModel", mistral, llama, layer, finish_mistral);
 const proa_arch proa_arch_mistral_cls =
-    CLASSIFIER("mistral", "MistralForSequenceClassification", llama, layer, finish_mistral);
-const proa_arch proa_arch_qwen2_embed = EMBEDDER("qwen2", "Qwen2Model", qwen2, layer, finish_qwen);
+    CLASSIFIER("mistral", "MistralForSequenceClassification", mistral, llama, layer, finish_mistral);
+const proa_arch proa_arch_qwen2_embed = EMBEDDER("qwen2", "Qwen2Model", qwen2, qwen2, layer, finish_qwen);
 const proa_arch proa_arch_qwen2_cls =
-    CLASSIFIER("qwen2", "Qwen2ForSequenceClassification", qwen2, layer, finish_qwen);
-const proa_arch proa_arch_qwen3_embed = EMBEDDER("qwen3", "Qwen3Model", qwen3, layer_qk_norm, finish_qwen);
+    CLASSIFIER("qwen2", "Qwen2ForSequenceClassification", qwen2, qwen2, layer, finish_qwen);
+const proa_arch proa_arch_qwen3_embed = EMBEDDER("qwen3", "Qwen3Model", qwen3, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_qwen3_cls =
-    CLASSIFIER("qwen3", "Qwen3ForSequenceClassification", qwen3, layer_qk_norm, finish_qwen);
+    CLASSIFIER("qwen3", "Qwen3ForSequenceClassification", qwen3, qwen3, layer_qk_norm, finish_qwen);
 /* clang-format on */

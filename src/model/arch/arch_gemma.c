@@ -11,7 +11,6 @@
 #define STACK PROA_STACK_DECODER
 
 /* clang-format off */
-/* Gemma 1: `hidden_act` of older files says "gelu" and is not what the model was trained with. */
 #define KEYS(LAYERS_FIELD, CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT) \
     REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
     REQUIRED  ("num_hidden_layers",       LAYERS_FIELD,   LAYERS),                \
@@ -136,6 +135,15 @@ static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_aren
     return proa_config_read_rope(c, json, arena, err);
 }
 
+/* Gemma 1 has the key hidden_act. "gelu" of the first files is not what the model was trained with, and
+ * hidden_activation of others is not read. */
+static proa_status finish_gemma1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_config_read_act(&c->act, json, "hidden_act", PROA_ACT_GELU_TANH, err));
+    if (c->act == PROA_ACT_GELU) c->act = PROA_ACT_GELU_TANH;
+    return finish_gemma(c, json, arena, err);
+}
+
 /* A cap that is null is off; one that is not named has its default. */
 static proa_status read_cap(double *cap, const proa_json *json, const char *key, proa_err *err)
 {
@@ -143,14 +151,13 @@ static proa_status read_cap(double *cap, const proa_json *json, const char *key,
     return proa_json_get_double(cap, json, key, 1e-3, 1e6, err);
 }
 
-/* What Gemma 2 and 3 have: scaled scores, caps, windows. */
+/* What Gemma 2 and 3 have: scaled scores, capped logits, windows. */
 static proa_status read_scores(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     double scalar = 256;
     c->window = 4096;
     PROA_TRY(proa_json_get_double(&scalar, json, "query_pre_attn_scalar", 1e-3, 1e6, err));
     c->attention_scale = 1 / sqrt(scalar);
-    PROA_TRY(read_cap(&c->attention_cap, json, "attn_logit_softcapping", err));
     PROA_TRY(read_cap(&c->logit_cap, json, "final_logit_softcapping", err));
     return proa_config_read_window(c, json, arena, err);
 }
@@ -160,10 +167,12 @@ static proa_status finish_gemma2(proa_config *c, const proa_json *json, proa_are
     c->attention_cap = 50, c->logit_cap = 30;
     c->window_pattern = 2;
     PROA_TRY(finish_gemma(c, json, arena, err));
+    PROA_TRY(read_cap(&c->attention_cap, json, "attn_logit_softcapping", err));
     return read_scores(c, json, arena, err);
 }
 
-/* Its max_position_embeddings is the length that the scaling has made already. */
+/* Its max_position_embeddings is the length that the scaling has made already. The key attn_logit_softcapping, which is
+ * that of Gemma 2, changes nothing: no scores are capped. */
 static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t context = c->context;
@@ -179,7 +188,7 @@ static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_are
 
 static proa_status finish_gemma_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(finish_gemma(c, json, arena, err));
+    PROA_TRY(finish_gemma1(c, json, arena, err));
     return proa_embedder_check(c, json, err);
 }
 
@@ -204,7 +213,7 @@ static proa_status finish_gemma3_encoder(proa_config *c, const proa_json *json, 
     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher
 
 const proa_arch proa_arch_gemma = {
-    ROW("gemma", STRINGS("GemmaForCausalLM"), gemma_keys, gemma_tensors, layer_pre_norm, finish_gemma),
+    ROW("gemma", STRINGS("GemmaForCausalLM"), gemma_keys, gemma_tensors, layer_pre_norm, finish_gemma1),
     .model_type = "gemma"};
 const proa_arch proa_arch_gemma2 = {
     ROW("gemma2", STRINGS("Gemma2ForCausalLM"), gemma2_keys, gemma2_tensors, layer_norms_around, finish_gemma2),

@@ -16,7 +16,7 @@ static const proa_key glm_keys[] = {
     REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
     REQUIRED  ("num_attention_heads",     heads,          HEADS),
     REQUIRED  ("intermediate_size",       ffn,            FFN),
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
+    KV_HEADS  (2),
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  131072),
     EPSILON   ("rms_norm_eps",            1.5625e-7),

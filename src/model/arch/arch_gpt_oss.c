@@ -15,7 +15,7 @@ static const proa_key keys[] = {
     REQUIRED  ("num_attention_heads",     heads,          HEADS),
     REQUIRED  ("intermediate_size",       ffn,            FFN),
     REQUIRED  ("num_local_experts",       experts,        EXPERTS),
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
+    KV_HEADS  (8),
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 64),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  131072),
     EPSILON   ("rms_norm_eps",            1e-5),

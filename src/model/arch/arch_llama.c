@@ -20,14 +20,19 @@ static const proa_key ernie_keys[] = {
     SWITCH    ("tie_word_embeddings",     tied,            1),
     SWITCH    ("use_bias",                attention_bias,  0),
     SWITCH    ("use_bias",                mlp_bias,        0),
+    KV_HEADS  (2),
     END_KEYS};
 static const proa_key keys[] = {COMMON_KEYS, END_KEYS};
+static const proa_key mistral_keys[] = {COMMON_KEYS, KV_HEADS(8), END_KEYS};
+static const proa_key qwen2_keys[] = {COMMON_KEYS, KV_HEADS(32), END_KEYS};
 static const proa_key qwen3_keys[] = {
     COMMON_KEYS,
+    KV_HEADS  (32),
     INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
     END_KEYS};
 static const proa_key smollm3_keys[] = {
     COMMON_KEYS,
+    KV_HEADS  (4),
     SWITCH    ("tie_word_embeddings",     tied,            1),
     END_KEYS};
 static const proa_key minicpm_keys[] = {
@@ -48,6 +53,7 @@ static const proa_key internlm3_keys[] = {
     END_KEYS};
 static const proa_key seed_oss_keys[] = {
     COMMON_KEYS,
+    KV_HEADS  (8),
     INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
     SWITCH    ("attention_bias",          attention_bias,  1),
     END_KEYS};
@@ -112,7 +118,8 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
     return proa_llama_finish(c, json, arena, err);
 }
 
-/* no_rope_layers holds 1 for each layer that does rotate; else every no_rope_layer_interval-th does not. */
+/* no_rope_layers holds 1 for each layer that does rotate; else every no_rope_layer_interval-th does not. A window is
+ * that of the layers that do not. */
 static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t interval = 4;
@@ -126,9 +133,12 @@ static proa_status finish_smollm3(proa_config *c, const proa_json *json, proa_ar
         rotated[i] = list ? proa_json_int(proa_json_at(list, i)) != 0 : (i + 1) % interval != 0;
     c->rotated_layers = rotated;
     c->rope.theta = 2e6;
-    if (!proa_json_bool(proa_json_get(json, "use_sliding_window")))
-        return proa_llama_finish(c, json, arena, err);
-    return proa_llama_finish_window(c, json, arena, err);
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return PROA_OK;
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    if (c->window_used && !proa_json_get(json, "layer_types"))
+        for (int64_t i = 0; i < c->layers; i++) c->window_layers[i] = !rotated[i];
+    return PROA_OK;
 }
 
 static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -150,10 +160,11 @@ const proa_arch proa_arch_llama = ROW(
     STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
     keys, llama, layer, proa_llama_finish, &proa_arch_llama_embed);
 const proa_arch proa_arch_mistral =
-    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), keys, llama, layer,
-        proa_llama_finish_window, &proa_arch_mistral_embed);
+    ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), mistral_keys, llama, layer,
+        proa_mistral_finish, &proa_arch_mistral_embed);
 const proa_arch proa_arch_qwen2 =
-    ROW("qwen2", STRINGS("Qwen2ForCausalLM"), keys, qwen2, layer, proa_qwen_finish, &proa_arch_qwen2_embed);
+    ROW("qwen2", STRINGS("Qwen2ForCausalLM"), qwen2_keys, qwen2, layer, proa_qwen_finish,
+        &proa_arch_qwen2_embed);
 const proa_arch proa_arch_qwen3 =
     ROW("qwen3", STRINGS("Qwen3ForCausalLM"), qwen3_keys, qwen3, layer_qk_norm, proa_qwen_finish,
         &proa_arch_qwen3_embed);

@@ -14,6 +14,7 @@
 /* clang-format off */
 static const proa_key keys[] = {
     LLAMA_KEYS(layers),
+    KV_HEADS  (8),
     EPSILON   ("rms_norm_eps",          1e-5),
     INTEGER   ("intermediate_size_mlp", ffn,         1, FFN,     16384),
     REQUIRED  ("intermediate_size",     expert_ffn,  FFN),

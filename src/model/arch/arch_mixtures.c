@@ -33,6 +33,7 @@ static const proa_key shared_keys[] = {
     END_KEYS};
 static const proa_key ernie_keys[] = {
     LLAMA_KEYS(layers),
+    KV_HEADS  (4),
     EPSILON   ("rms_norm_eps",             1e-5),
     REQUIRED  ("moe_num_experts",          experts,         EXPERTS),
     REQUIRED  ("moe_intermediate_size",    expert_ffn,      FFN),

@@ -17,31 +17,34 @@
     REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
     REQUIRED  ("num_attention_heads",     heads,          HEADS),                 \
     REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),        \
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),        \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),     \
     ACTIVATION("hidden_act",              SILU),                                  \
     SWITCH    ("tie_word_embeddings",     tied,           0)
 static const proa_key mixtral_keys[] = {
     KEYS_OF_LLAMA,
+    KV_HEADS  (8),
     EPSILON   ("rms_norm_eps",            1e-5),
     REQUIRED  ("num_local_experts",       experts,        EXPERTS),
     END_KEYS};
 static const proa_key phimoe_keys[] = {
     KEYS_OF_LLAMA,
+    KV_HEADS  (8),
     EPSILON   ("rms_norm_eps",            1e-5),
     SWITCH    ("attention_bias",          attention_bias, 0),
     REQUIRED  ("num_local_experts",       experts,        EXPERTS),
     END_KEYS};
-static const proa_key qwen_keys[] = {
-    KEYS_OF_LLAMA,
-    EPSILON   ("rms_norm_eps",                    1e-6),
-    SWITCH    ("attention_bias",                  attention_bias, 0),
-    INTEGER   ("num_experts",                     experts,        0, EXPERTS, 0),
-    INTEGER   ("num_local_experts",               experts,        0, EXPERTS, 0),
-    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,     0),
-    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,     0),
-    END_KEYS};
+#define QWEN_KEYS \
+    KEYS_OF_LLAMA,                                                                     \
+    EPSILON   ("rms_norm_eps",                    1e-6),                               \
+    SWITCH    ("attention_bias",                  attention_bias, 0),                  \
+    INTEGER   ("num_experts",                     experts,        0, EXPERTS, 0),      \
+    INTEGER   ("num_local_experts",               experts,        0, EXPERTS, 0),      \
+    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,     0),      \
+    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,     0)
+static const proa_key qwen2_keys[] = {QWEN_KEYS, KV_HEADS(16), END_KEYS};
+static const proa_key qwen3_keys[] = {QWEN_KEYS, KV_HEADS(4), END_KEYS};
+static const proa_key qwen3_vl_keys[] = {QWEN_KEYS, KV_HEADS(16), END_KEYS};
 
 #define COMMON_TENSORS \
     TABLE    ("model.embed_tokens.weight",             TOKENS,     VOCAB,  HIDDEN), \
@@ -164,8 +167,7 @@ static proa_status finish_moe(proa_config *c, const proa_json *json, proa_arena 
     c->gated = true;
     if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
     c->rotary_dim = c->head_dim;
-    PROA_TRY(proa_config_read_rope(c, json, arena, err));
-    return proa_config_read_window(c, json, arena, err);
+    return proa_config_read_rope(c, json, arena, err);
 }
 
 static proa_status finish_mixtral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -174,7 +176,8 @@ static proa_status finish_mixtral(proa_config *c, const proa_json *json, proa_ar
     c->router.renormalise = true;
     c->rope.theta = 1e6;
     PROA_TRY(read_chosen(c, json, 2, err));
-    return finish_moe(c, json, arena, err);
+    PROA_TRY(finish_moe(c, json, arena, err));
+    return proa_config_read_common_window(c, json, err);
 }
 
 static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -186,22 +189,34 @@ static proa_status finish_phimoe(proa_config *c, const proa_json *json, proa_are
     c->router.jitter = (float)jitter;
     c->rope.theta = 1e6;
     PROA_TRY(read_chosen(c, json, 2, err));
-    return finish_moe(c, json, arena, err);
+    PROA_TRY(finish_moe(c, json, arena, err));
+    return proa_config_read_common_window(c, json, err);
 }
 
 static proa_status finish_qwen(proa_config *c, const proa_json *json, int64_t chosen, proa_arena *arena,
                                proa_err *err)
 {
-    bool window = proa_json_bool(proa_json_get(json, "use_sliding_window"));
     PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
     PROA_TRY(proa_config_read_expert_layers(c, json, arena, err));
     PROA_TRY(read_chosen(c, json, chosen, err));
-    c->window_from = 28;
-    if (window) return finish_moe(c, json, arena, err);
-    c->gated = true;
-    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
-    c->rotary_dim = c->head_dim;
-    return proa_config_read_rope(c, json, arena, err);
+    c->window = 4096;
+    return finish_moe(c, json, arena, err);
+}
+
+static bool uses_window(const proa_json *json)
+{
+    return proa_json_bool(proa_json_get(json, "use_sliding_window"));
+}
+
+/* Without layer_types every second layer before max_window_layers has the window, from the first one on. */
+static proa_status read_qwen2_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t end = 28;
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    PROA_TRY(proa_json_get_int(&end, json, "max_window_layers", 0, PROA_LAYERS_MAX, err));
+    if (c->window_used && !proa_json_get(json, "layer_types"))
+        for (int64_t i = 0; i < c->layers; i++) c->window_layers[i] = i % 2 == 0 && i < end;
+    return PROA_OK;
 }
 
 static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -210,17 +225,16 @@ static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_aren
     PROA_TRY(proa_json_get_bool(&c->attention_bias, json, "qkv_bias", err));
     c->shared_gate = true;
     if (c->shared_ffn == 0) return PROA_FAIL(err, INVALID, "'shared_expert_intermediate_size' is missing");
-    return finish_qwen(c, json, 4, arena, err);
+    PROA_TRY(finish_qwen(c, json, 4, arena, err));
+    return uses_window(json) ? read_qwen2_window(c, json, arena, err) : PROA_OK;
 }
 
-/* Qwen3-MoE has no shared expert: a stray size is not read. Nor is max_window_layers: a window is that of all
- * layers. */
+/* Qwen3-MoE has no shared expert: a stray size is not read. A window is that of all layers. */
 static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->shared_ffn = 0;
     PROA_TRY(finish_qwen(c, json, 8, arena, err));
-    c->window_layers = NULL;
-    return PROA_OK;
+    return uses_window(json) ? proa_config_read_common_window(c, json, err) : PROA_OK;
 }
 
 /* Weights are always renormalised, as all files say. */
@@ -246,11 +260,11 @@ const proa_arch proa_arch_phimoe = {
     .hf = STRINGS("PhimoeForCausalLM", "PhiMoEForCausalLM"), /* transformers' name, and that of the published files */
     ROW_OF("phimoe", LAYER, phimoe, phimoe, mixtral_layer, finish_phimoe)};
 const proa_arch proa_arch_qwen2_moe =
-    ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen,    qwen2,   qwen2_layer,   finish_qwen2);
+    ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen2,   qwen2,   qwen2_layer,   finish_qwen2);
 const proa_arch proa_arch_qwen3_moe =
-    ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen,    qwen3,   qwen3_layer,   finish_qwen3);
+    ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen3,   qwen3,   qwen3_layer,   finish_qwen3);
 const proa_arch proa_arch_qwen3_vl_moe = {
     .hf = STRINGS("Qwen3VLMoeForConditionalGeneration"),
-    ROW_OF("qwen3_vl_moe", RMS, qwen, qwen3_vl, qwen3_layer, finish_qwen3_vl),
+    ROW_OF("qwen3_vl_moe", RMS, qwen3_vl, qwen3_vl, qwen3_layer, finish_qwen3_vl),
     .text_config = "text_config", .prefix_aliases = vl_aliases, .unused_parts = vl_unused};
 /* clang-format on */

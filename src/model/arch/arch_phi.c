@@ -116,7 +116,7 @@ static proa_status finish_phi3(proa_config *c, const proa_json *json, proa_arena
     c->gated = true;
     PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
-    return proa_config_read_window(c, json, arena, err);
+    return proa_config_read_common_window(c, json, err);
 }
 
 /* clang-format off */

@@ -18,6 +18,7 @@
 
 #define REQUIRED(key, field, MOST)            PROA_KEY_REQUIRED(key, field, 1, PROA_##MOST##_MAX)
 #define INTEGER(key, field, least, MOST, def) PROA_KEY_INTEGER(key, field, least, PROA_##MOST##_MAX, def)
+#define KV_HEADS(def)                         PROA_KEY_KV_HEADS("num_key_value_heads", def)
 #define EPSILON(key, def)                     PROA_KEY_NUMBER(key, norm_eps, 0, 1, def) /* of the norms */
 #define NUMBER(key, field, least, most, def)  PROA_KEY_NUMBER(key, field, least, most, def)
 #define SWITCH(key, field, def)               PROA_KEY_SWITCH(key, field, def)

@@ -16,10 +16,10 @@
     REQUIRED  ("num_hidden_layers",       layers,         LAYERS),              \
     REQUIRED  ("num_attention_heads",     heads,          HEADS),               \
     REQUIRED  ("intermediate_size",       ffn,            FFN),                 \
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),      \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096)
 static const proa_key stablelm_keys[] = {
     SIZE_KEYS,
+    KV_HEADS  (32),
     EPSILON   ("layer_norm_eps",          1e-5),
     ACTIVATION("hidden_act",              SILU),
     SWITCH    ("tie_word_embeddings",     tied,           0),
@@ -29,6 +29,7 @@ static const proa_key stablelm_keys[] = {
     END_KEYS};
 static const proa_key starcoder2_keys[] = {
     SIZE_KEYS,
+    KV_HEADS  (2),
     EPSILON   ("norm_epsilon",            1e-5),
     ACTIVATION("hidden_act",              GELU_TANH),
     SWITCH    ("tie_word_embeddings",     tied,           1),
@@ -113,7 +114,7 @@ static proa_status finish_starcoder2(proa_config *c, const proa_json *json, proa
 {
     c->rotary_dim = c->hidden / c->heads;
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
-    return proa_config_read_window(c, json, arena, err);
+    return proa_config_read_common_window(c, json, err);
 }
 
 /* clang-format off */

@@ -11,7 +11,8 @@
 #define STACK PROA_STACK_DECODER
 
 /* clang-format off */
-static const proa_key keys[] = {LLAMA_KEYS(layers), END_KEYS};
+static const proa_key keys[] = {LLAMA_KEYS(layers), KV_HEADS(8), END_KEYS};
+static const proa_key qwen3_keys[] = {LLAMA_KEYS(layers), KV_HEADS(32), END_KEYS};
 
 #define MISTRAL "language_model.model."
 #define QWEN3   "model.language_model."
@@ -47,7 +48,9 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
     if (proa_str_is(type, "ministral3") && !proa_json_get(json, "rms_norm_eps")) c->norm_eps = 1e-5;
     const proa_json *rope = proa_json_get(json, "rope_parameters");
     if (!rope) rope = proa_json_get(json, "rope_scaling");
-    PROA_TRY(proa_llama_finish_window(c, json, arena, err));
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    if (proa_str_is(type, "mistral")) c->window = 4096;
+    PROA_TRY(proa_config_read_common_window(c, json, err));
     PROA_TRY(proa_json_get_double(&beta, rope, "llama_4_scaling_beta", 0, 1e6, err));
     if (beta > 0 && c->rope.original > 0)
         c->query_scale = (proa_query_scale){.beta = (float)beta, .length = (int32_t)c->rope.original};
@@ -57,6 +60,7 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
 static proa_status finish_qwen2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->rope.theta = 1e6;
+    c->window_from = 80;
     return proa_qwen_finish(c, json, arena, err);
 }
 
@@ -67,18 +71,18 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
 }
 
 /* clang-format off */
-#define ROW(type, class, tensors, program, finisher, text, others, skipped) \
-    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keys, .names = tensors##_tensors,     \
+#define ROW(type, class, keylist, tensors, program, finisher, text, others, skipped) \
+    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors##_tensors,     \
      .ignored = ignored, .stacks = {CAUSAL(embed, program)}, .head = head, .finish = finisher,                  \
      .text_config = text, .prefix_aliases = others, .unused_parts = skipped}
 
-const proa_arch proa_arch_mistral3 = ROW("mistral3", STRINGS("Mistral3ForConditionalGeneration"), mistral, layer,
+const proa_arch proa_arch_mistral3 = ROW("mistral3", STRINGS("Mistral3ForConditionalGeneration"), keys, mistral, layer,
                                          finish_mistral, "text_config", mistral_aliases, unused);
 const proa_arch proa_arch_ministral3 =
-    ROW("ministral3", STRINGS("Ministral3ForCausalLM"), ministral, layer, finish_mistral, NULL, NULL, NULL);
+    ROW("ministral3", STRINGS("Ministral3ForCausalLM"), keys, ministral, layer, finish_mistral, NULL, NULL, NULL);
 const proa_arch proa_arch_qwen2_vl =
-    ROW("qwen2_vl", STRINGS("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"), qwen2, layer,
-        finish_qwen2, "text_config", qwen2_aliases, unused);
-const proa_arch proa_arch_qwen3_vl = ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3, layer_qk_norm,
-                                         finish_qwen3, "text_config", qwen3_aliases, unused);
+    ROW("qwen2_vl", STRINGS("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"), keys, qwen2,
+        layer, finish_qwen2, "text_config", qwen2_aliases, unused);
+const proa_arch proa_arch_qwen3_vl = ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3_keys, qwen3,
+                                         layer_qk_norm, finish_qwen3, "text_config", qwen3_aliases, unused);
 /* clang-format on */

@@ -11,17 +11,21 @@ proa_status proa_llama_finish(proa_config *c, const proa_json *json, proa_arena 
     return proa_config_read_rope(c, json, arena, err);
 }
 
-proa_status proa_llama_finish_window(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* All layers have the window. With layer_types it is a Ministral, as for transformers' AutoModel. */
+proa_status proa_mistral_finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_TRY(proa_llama_finish(c, json, arena, err));
+    c->window = 4096;
+    if (!proa_json_get(json, "layer_types")) return proa_config_read_common_window(c, json, err);
     return proa_config_read_window(c, json, arena, err);
 }
 
 /* transformers' Qwen configurations turn the window off unless use_sliding_window says otherwise. */
 proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    if (!proa_json_bool(proa_json_get(json, "use_sliding_window")))
-        return proa_llama_finish(c, json, arena, err);
-    c->window_from = 28;
-    return proa_llama_finish_window(c, json, arena, err);
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    if (!proa_json_bool(proa_json_get(json, "use_sliding_window"))) return PROA_OK;
+    c->window = 4096;
+    if (c->window_from == 0) c->window_from = 28;
+    return proa_config_read_window(c, json, arena, err);
 }

@@ -75,11 +75,12 @@
     LINEAR      (F, X, DOWN, ADD | RESIDUAL)
 /* clang-format on */
 
-/* finish of Llama, which reads no window, of Mistral, which does, and of Qwen, which does if it is told to. */
+/* finish of Llama, which reads no window, of Mistral, which does, and of Qwen, which does if it is told to: from layer
+ * window_from on, or 28 if that is 0. */
 PROA_MUST_CHECK proa_status proa_llama_finish(proa_config *c, const proa_json *json, proa_arena *arena,
                                               proa_err *err);
-PROA_MUST_CHECK proa_status proa_llama_finish_window(proa_config *c, const proa_json *json, proa_arena *arena,
-                                                     proa_err *err);
+PROA_MUST_CHECK proa_status proa_mistral_finish(proa_config *c, const proa_json *json, proa_arena *arena,
+                                                proa_err *err);
 PROA_MUST_CHECK proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena,
                                              proa_err *err);
 /* What embedders and classifiers made of decoders have in common: labels, and how long an input may be. */

@@ -56,13 +56,13 @@ static void windows(void **state)
     fixture f;
     PROA_UNUSED(state);
     const char *mistral = "{\"architectures\":[\"MistralForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
-                          "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":160,"
+                          "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"intermediate_size\":160,"
                           "\"sliding_window\":16}";
     assert_int_equal(configure(&f, mistral), PROA_OK);
     assert_int_equal(proa_config_window(&f.c, 1), 16);
     proa_arena_release(&f.arena);
     const char *qwen = "{\"architectures\":[\"Qwen2ForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
-                       "\"num_hidden_layers\":3,\"num_attention_heads\":4,\"intermediate_size\":160,"
+                       "\"num_hidden_layers\":3,\"num_attention_heads\":32,\"intermediate_size\":160,"
                        "\"sliding_window\":16,\"use_sliding_window\":%s,\"max_window_layers\":1}";
     char text[512];
     snprintf(text, sizeof text, qwen, "false");

@@ -99,7 +99,7 @@ static void default_of_gpt_oss(void **state)
         char text[512];
         snprintf(text, sizeof text,
                  "{\"architectures\":[\"GptOssForCausalLM\"],\"vocab_size\":200,\"hidden_size\":64,"
-                 "\"num_hidden_layers\":2,\"num_attention_heads\":2,\"intermediate_size\":64,"
+                 "\"num_hidden_layers\":2,\"num_attention_heads\":8,\"intermediate_size\":64,"
                  "\"num_local_experts\":4,\"rope_theta\":150000,%s}",
                  more[i]);
         read_frequencies(&f, text);
