@@ -192,14 +192,21 @@ ROWS |= {
 MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba2_biased")
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
+GPT = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64, **IDS}
 ROWS |= {
+    "gpt2_layers": lambda: transformers.GPT2Config(scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=True, **GPT),
+    "openai_gpt": lambda: transformers.OpenAIGPTConfig(tie_word_embeddings=False, **dict(GPT, n_layer=2)),
+    "gpt_neo": lambda: transformers.GPTNeoConfig(
+        hidden_size=48, num_layers=3, num_heads=4, intermediate_size=64, max_position_embeddings=64, window_size=5,
+        attention_types=[[["global", "local"], 1], [["local"], 1]], **IDS),
+    "exaone": lambda: transformers.ExaoneConfig(**LM),
     # Windows in layers 0 and 2 of four.
     "qwen2_moe_window": lambda: transformers.Qwen2MoeConfig(
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=20, sliding_window=5,
         use_sliding_window=True, max_window_layers=3, **dict(drop(LM, "head_dim"), num_hidden_layers=4)),
 }
-# Their last norm has no weights that could make up for small embeddings.
-BARE_NORM_ROWS = ("olmo", "opt_bare_norms")
+# Their last norm has no weights that could make up for small embeddings, or there is none.
+BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS), (7, 1, 70)
@@ -213,6 +220,8 @@ SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "i
          "max_position_embeddings": 64, "vocab_size": VOCAB, "pad_token_id": 0}
 MPNET = dict(SMALL, max_position_embeddings=98, pad_token_id=1)
 ALBERT = dict(SMALL, embedding_size=20, num_hidden_layers=3, hidden_act="gelu_new")
+DEBERTA = dict(SMALL, relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0)
+DEBERTA_V2 = dict(drop(DEBERTA, "pos_att_type"), position_buckets=16)
 # Encoders: the class with its head, and its configuration.
 HEADS = {
     "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
@@ -248,6 +257,28 @@ HEADS = {
     "electra_token": ("ElectraForTokenClassification", lambda: ElectraConfig(num_labels=5, embedding_size=20, **SMALL)),
     "electra_qa": ("ElectraForQuestionAnswering", lambda: ElectraConfig(embedding_size=20, **SMALL)),
     "electra_mlm": ("ElectraForMaskedLM", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "electra_disc": ("ElectraForPreTraining", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    "bert_pretraining": ("BertForPreTraining", lambda: BertConfig(**BERT)),
+    "albert_pretraining": ("AlbertForPreTraining", lambda: AlbertConfig(**ALBERT)),
+    "dpr": ("DPRQuestionEncoder", lambda: transformers.DPRConfig(**SMALL)),
+    "modernbert_qa": ("ModernBertForQuestionAnswering", lambda: transformers.ModernBertConfig(
+        local_attention=8, global_attn_every_n_layers=2, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2, **SMALL)),
+    "xlnet_qa": ("XLNetForQuestionAnsweringSimple", lambda: transformers.XLNetConfig(
+        vocab_size=VOCAB, d_model=48, n_layer=2, n_head=4, d_inner=64)),
+    "deberta_c2p": ("DebertaV2Model", lambda: transformers.DebertaV2Config(pos_att_type="c2p", share_att_key=True, **DEBERTA_V2)),
+    "deberta_p2c": ("DebertaV2Model", lambda: transformers.DebertaV2Config(pos_att_type=["p2c"], **DEBERTA_V2)),
+    "deberta_v1": ("DebertaModel", lambda: transformers.DebertaConfig(**DEBERTA)),
+    "deberta_v1_cls": ("DebertaForSequenceClassification", lambda: transformers.DebertaConfig(num_labels=3, **DEBERTA)),
+    "deberta_v1_token": ("DebertaForTokenClassification", lambda: transformers.DebertaConfig(num_labels=5, **DEBERTA)),
+    "deberta_v1_qa": ("DebertaForQuestionAnswering", lambda: transformers.DebertaConfig(
+        **dict(DEBERTA, pos_att_type="c2p", max_relative_positions=16))),
+    "deberta_v1_mlm": ("DebertaForMaskedLM", lambda: transformers.DebertaConfig(**DEBERTA)),
+    "gte": ("GteModel", lambda: transformers.GteConfig(**dict(SMALL, type_vocab_size=0))),
+    "gte_cls": ("GteForSequenceClassification", lambda: transformers.GteConfig(num_labels=1, **SMALL)),
+    "gte_token": ("GteForTokenClassification", lambda: transformers.GteConfig(num_labels=5, **SMALL)),
+    "gte_mlm": ("GteForMaskedLM", lambda: transformers.GteConfig(**SMALL)),
+    "eurobert": ("EuroBertModel", lambda: transformers.EuroBertConfig(**drop(LM, "head_dim"))),
+    "eurobert_mlm": ("EuroBertForMaskedLM", lambda: transformers.EuroBertConfig(**LM)),
     "llama_embed": ("LlamaModel", lambda: transformers.LlamaConfig(**LM)),
     "llama_cls": ("LlamaForSequenceClassification", lambda: transformers.LlamaConfig(num_labels=1, **LM)),
     "mistral_embed": ("MistralModel", lambda: transformers.MistralConfig(sliding_window=5, **LM)),
@@ -273,7 +304,7 @@ HEADS = {
     "nomic_bert_mlm": ("NomicBertForMaskedLM", lambda: transformers.NomicBertConfig(**SMALL)),
 }
 # Their LayerNorms have weights about 1.
-FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert")
+FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
 LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
@@ -295,6 +326,8 @@ PAIRS = {
         pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **STACKS), {"forced_eos_token_id": 2}),
     "blenderbot_small": ("BlenderbotSmallForConditionalGeneration", lambda: transformers.BlenderbotSmallConfig(
         pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, **STACKS), {"forced_eos_token_id": 2}),
+    "plbart": ("PLBartForConditionalGeneration", lambda: transformers.PLBartConfig(
+        pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **drop(STACKS, "scale_embedding")), {"forced_eos_token_id": 2}),
     "umt5": ("UMT5ForConditionalGeneration", lambda: transformers.UMT5Config(tie_word_embeddings=False, **T5), {}),
     # As transformers 5 saves these: tie_word_embeddings is true, and the head is beside the embedding all the same.
     "t5_own_head": ("T5ForConditionalGeneration", lambda: transformers.T5Config(tie_word_embeddings=False, **T5), {}),
@@ -357,7 +390,14 @@ def output_rows(out):
     """Of each token the logits of start and end (question answering), those of a head, or the hidden states."""
     if "start_logits" in out:
         return torch.stack((out.start_logits[0], out.end_logits[0]), -1)
+    if "prediction_logits" in out:
+        return out.prediction_logits[0]
     return out.logits[0] if "logits" in out else out.last_hidden_state[0]
+
+
+def model_rows(model, ids):
+    """Of a DPR encoder, which gives its first row only, all hidden states."""
+    return model.question_encoder.bert_model(torch.tensor([ids])).last_hidden_state[0]
 
 
 def make_head(row):
@@ -371,7 +411,9 @@ def make_head(row):
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})
-        rows = output_rows(out)
+        rows = model_rows(model, ids) if row == "dpr" else output_rows(out)
+        if row == "electra_disc":  # one number for each row
+            rows = rows[:, None]
         rows = rounded(rows) if rows.dim() == 1 else [rounded(r) for r in rows]
         cases.append({"input_ids": ids, **types, "logits" if kind == "cls" else "last_hidden_state": rows})
         if types and kind == "enc":
@@ -447,6 +489,8 @@ def attempt(row, seed):
     fill(model, seed, experts=row != "qwen3_moe_window").tie_weights()
     if row in BARE_NORM_ROWS:
         model.get_output_embeddings().weight.data *= 8.0
+    if row == "openai_gpt":  # its layers norm the sum: small embeddings would be lost among the positions
+        model.get_input_embeddings().weight.data *= 8.0
     for p in model.parameters() if row.endswith("_bf16") else []:
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
@@ -469,6 +513,9 @@ def save(row, model, kind, cases):
     if row.endswith("_bf16"):
         model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
+    if row == "exaone":  # published under its own class, which transformers has as Llama
+        path = FOLDER / row / "config.json"
+        path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
     if row == "qwen3_vl_moe":
         transpose_experts(FOLDER / row / "model.safetensors")
     golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind,

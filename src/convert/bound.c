@@ -242,7 +242,8 @@ static bool is_found_elsewhere(const proa_bound *t, const proa_param *param)
 /* Numbers that no checkpoint has: norms without weights. Positions are written where a format has a place for them. */
 static bool is_made(const proa_param *p)
 {
-    return p->part[0].source.encoding == PROA_ENCODING_ONES;
+    proa_encoding encoding = p->part[0].source.encoding;
+    return encoding == PROA_ENCODING_ONES || encoding == PROA_ENCODING_ZEROS;
 }
 
 const char *proa_bound_left(const proa_bound *t)
@@ -307,7 +308,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
-    F(query_scale.length) F(query_scale.offset) F(bidirectional) \
+    F(query_scale.length) F(query_scale.offset) F(bidirectional) F(layer_scaled) \
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain)
 #define FACTORS(F) \

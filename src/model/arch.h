@@ -256,7 +256,9 @@ typedef enum proa_step_op {
     C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
     C(REL_NORMED, c->relative.normed)                                                                        \
     C(REL_OWN, c->relative.own)                                                                              \
-    C(STATES_NORMED, c->states_normed) /* hidden states of another model are normed before they are used */
+    C(REL_QUERIES, c->relative.queries)  /* they meet keys */                                                \
+    C(REL_KEYS, !c->relative.keys_alone) /* or queries */                                                    \
+    C(STATES_NORMED, c->states_normed)   /* hidden states of another model are normed before they are used */
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -398,13 +400,15 @@ typedef enum proa_load {
     PROA_LOAD_RATE_GROUPS,
     PROA_LOAD_MIX_RATES, /* from [gates, convolved, rates] the second, the third, the first: Mamba-2's in_proj */
     PROA_LOAD_MIX_GATES, /* from [gates of inputs, gates of outputs, inputs] the first, the third, the second: LFM2 */
-    PROA_LOAD_EVEN_ODD,   /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
-    PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
+    PROA_LOAD_EVEN_ODD,      /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
+    PROA_LOAD_HALVES_TURNED, /* the second half of the rows, then the first: GTE's up and gate */
+    PROA_LOAD_NORMALISED,    /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
     PROA_LOAD_SINUSOID_PAIRS,
     PROA_LOAD_SINUSOID_ENDS,
-    PROA_LOAD_ONES /* a VECTOR of ones that no checkpoint has: norms without weights */
+    PROA_LOAD_ONES, /* a VECTOR of ones that no checkpoint has: norms without weights */
+    PROA_LOAD_ZEROS /* or of zeros: the keys' part of a bias that only queries and values have */
 } proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -476,6 +480,7 @@ typedef struct proa_arch {
     A(pegasus)                                                                                               \
     A(blenderbot)                                                                                            \
     A(blenderbot_small)                                                                                      \
+    A(plbart)                                                                                                \
     A(opennmt)                                                                                               \
     A(roberta)                                                                                               \
     A(roberta_cls)                                                                                           \
@@ -518,6 +523,8 @@ typedef struct proa_arch {
     A(hunyuan_v1_moe)                                                                                        \
     A(gpt2)                                                                                                  \
     A(gpt_bigcode)                                                                                           \
+    A(gpt_neo)                                                                                               \
+    A(openai_gpt)                                                                                            \
     A(gpt_neox)                                                                                              \
     A(falcon)                                                                                                \
     A(codegen)                                                                                               \
@@ -538,6 +545,7 @@ typedef struct proa_arch {
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
     A(exaone4)                                                                                               \
+    A(exaone)                                                                                                \
     A(cohere)                                                                                                \
     A(cohere2)                                                                                               \
     A(phi)                                                                                                   \
@@ -569,6 +577,8 @@ typedef struct proa_arch {
     A(qwen2_cls)                                                                                             \
     A(qwen3_embed)                                                                                           \
     A(qwen3_cls)                                                                                             \
+    A(eurobert)                                                                                              \
+    A(eurobert_mlm)                                                                                          \
     A(mistral3)                                                                                              \
     A(ministral3)                                                                                            \
     A(qwen2_vl)                                                                                              \
@@ -586,10 +596,12 @@ typedef struct proa_arch {
     A(bert_token)                                                                                            \
     A(bert_qa)                                                                                               \
     A(bert_mlm)                                                                                              \
+    A(dpr)                                                                                                   \
     A(electra)                                                                                               \
     A(electra_cls)                                                                                           \
     A(electra_token)                                                                                         \
     A(electra_qa)                                                                                            \
+    A(electra_disc)                                                                                          \
     A(electra_mlm)                                                                                           \
     A(mpnet)                                                                                                 \
     A(mpnet_cls)                                                                                             \
@@ -605,19 +617,30 @@ typedef struct proa_arch {
     A(nomic_bert_cls)                                                                                        \
     A(nomic_bert_token)                                                                                      \
     A(nomic_bert_mlm)                                                                                        \
+    A(gte)                                                                                                   \
+    A(gte_cls)                                                                                               \
+    A(gte_token)                                                                                             \
+    A(gte_mlm)                                                                                               \
     A(deberta)                                                                                               \
     A(deberta_cls)                                                                                           \
     A(deberta_tok)                                                                                           \
     A(deberta_qa)                                                                                            \
     A(deberta_mlm)                                                                                           \
+    A(deberta_v1)                                                                                            \
+    A(deberta_v1_cls)                                                                                        \
+    A(deberta_v1_tok)                                                                                        \
+    A(deberta_v1_qa)                                                                                         \
+    A(deberta_v1_mlm)                                                                                        \
     A(xlnet)                                                                                                 \
     A(xlnet_lm)                                                                                              \
     A(xlnet_cls)                                                                                             \
     A(xlnet_tok)                                                                                             \
+    A(xlnet_qa)                                                                                              \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \
     A(modernbert_cls)                                                                                        \
-    A(modernbert_tok)
+    A(modernbert_tok)                                                                                        \
+    A(modernbert_qa)
 
 #define PROA_ARCH_EXTERN(name) extern const proa_arch proa_arch_##name;
 PROA_ARCH_LIST(PROA_ARCH_EXTERN)

@@ -368,6 +368,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
         order[0] = piece_of(1, rows - c->qk_rope, c->qk_rope, 0);
         order[1] = piece_of(1, 0, rows - c->qk_rope, 0);
         return 2;
+    case PROA_LOAD_HALVES_TURNED: return two_pieces(order, 1, rows / 2, true);
     case PROA_LOAD_GATES_FIRST: return two_pieces(order, c->heads, c->head_dim, true);
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
     case PROA_LOAD_MIX_RATES: return mix_rates(order, c);
@@ -378,6 +379,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_SINUSOID_PAIRS:
     case PROA_LOAD_SINUSOID_ENDS:
     case PROA_LOAD_ONES:
+    case PROA_LOAD_ZEROS:
     case PROA_LOAD_NORMALISED:
     case PROA_LOAD_HEAD_KEYS: /* add_heads has taken the head's rows */
     case PROA_LOAD_HEAD_VALUES: break;
@@ -519,6 +521,7 @@ static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
     if (w->row->load == PROA_LOAD_SINUSOID_PAIRS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_PAIRS);
     if (w->row->load == PROA_LOAD_SINUSOID_ENDS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_ENDS);
     if (w->row->load == PROA_LOAD_ONES) return make_tensor(b, w, PROA_ENCODING_ONES);
+    if (w->row->load == PROA_LOAD_ZEROS) return make_tensor(b, w, PROA_ENCODING_ZEROS);
     return b->weights || w->row->flags & PROA_IF(PRESENT) ? NULL : make_tensor(b, w, PROA_ENCODING_PLAIN);
 }
 

@@ -172,6 +172,7 @@ bool proa_relative_of_layer(const proa_model *m, proa_stack_id stack, int64_t la
     out->stride = table->rows;
     out->keys = table->values;
     if (c->relative.queries) out->queries = table->values, out->keys = table->values + q;
+    if (c->relative.keys_alone) out->keys = NULL;
     out->content_bias = proa_params_at(p, layer, PROA_SLOT_CONTENT_BIAS)->values;
     out->position_bias = proa_params_at(p, layer, PROA_SLOT_POSITION_BIAS)->values;
     out->segments = proa_params_at(p, layer, PROA_SLOT_SEGMENTS)->values;

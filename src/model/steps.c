@@ -493,7 +493,7 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     const proa_param *rel = layer_param(f, PROA_SLOT_REL_BIAS);
     bool causal = f->m->arch->stacks[f->stack].causal && !c->bidirectional;
-    proa_attention a = {.scale = (float)c->attention_scale, .causal = causal};
+    proa_attention a = {.scale = (float)proa_config_attention_scale(c, f->layer), .causal = causal};
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
     if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;

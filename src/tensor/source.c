@@ -185,11 +185,11 @@ static void read_blocks(const proa_tensor_source *s, int64_t row, int64_t col, i
     proa_encoding_decode(out, s->encoding, (const char *)s->view.data + row * bytes, col, n);
 }
 
-/* Numbers (pos, col + i) of the sinusoids [positions, d], or ones. */
+/* Numbers (pos, col + i) of the sinusoids [positions, d], or ones, or zeros. */
 static void make_numbers(proa_encoding form, int64_t d, int64_t pos, int64_t col, int64_t n, float *out)
 {
-    if (form == PROA_ENCODING_ONES) {
-        for (int64_t i = 0; i < n; i++) out[i] = 1;
+    if (form == PROA_ENCODING_ONES || form == PROA_ENCODING_ZEROS) {
+        for (int64_t i = 0; i < n; i++) out[i] = form == PROA_ENCODING_ONES ? 1 : 0;
         return;
     }
     bool pairs = form == PROA_ENCODING_SINUSOID_PAIRS, ends = form == PROA_ENCODING_SINUSOID_ENDS;

@@ -42,7 +42,8 @@
     E(SINUSOID_HALVES, "sinusoids in halves", 0, 0) \
     E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0) \
     E(SINUSOID_ENDS,   "sinusoids with both ends", 0, 0) \
-    E(ONES,            "ones",                0, 0)
+    E(ONES,            "ones",                0, 0) \
+    E(ZEROS,           "zeros",               0, 0)
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -103,7 +104,8 @@ int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in 
 static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
-           encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES;
+           encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES ||
+           encoding == PROA_ENCODING_ZEROS;
 }
 /* Whether the 32 numbers of a group are stored side by side: columns are in stored order, or move in whole groups. */
 static inline bool proa_tensor_source_keeps_groups(const proa_tensor_source *s)

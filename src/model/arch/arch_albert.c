@@ -124,19 +124,19 @@ static proa_status finish_albert(proa_config *c, const proa_json *json, proa_are
 
 /* clang-format off */
 #define ROW(row, class, tensors, heads, rows, outs)                                             \
-    .name = row, .hf = STRINGS(class), .model_type = "albert", .kind = PROA_KIND_ENCODER,       \
+    .name = row, .hf = STRINGS class, .model_type = "albert", .kind = PROA_KIND_ENCODER,       \
     .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes,              \
     .aliases = aliases, .ignored = ignored, .stacks = {[STACK] = {embed, layer, NULL, false}},  \
     .head = heads, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_albert
 
 const proa_arch proa_arch_albert = {
-    ROW("albert", "AlbertModel", bare_tensors, headless, ALL, HIDDEN), .pool = pool};
+    ROW("albert", ("AlbertModel"), bare_tensors, headless, ALL, HIDDEN), .pool = pool};
 const proa_arch proa_arch_albert_cls = {
-    ROW("albert_cls", "AlbertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS)};
+    ROW("albert_cls", ("AlbertForSequenceClassification"), cls_tensors, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_albert_token = {
-    ROW("albert_token", "AlbertForTokenClassification", token_tensors, token_head, ALL, LABELS)};
+    ROW("albert_token", ("AlbertForTokenClassification"), token_tensors, token_head, ALL, LABELS)};
 const proa_arch proa_arch_albert_qa = {
-    ROW("albert_qa", "AlbertForQuestionAnswering", qa_tensors, token_head, ALL, LABELS)};
+    ROW("albert_qa", ("AlbertForQuestionAnswering"), qa_tensors, token_head, ALL, LABELS)};
 const proa_arch proa_arch_albert_mlm = {
-    ROW("albert_mlm", "AlbertForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB)};
+    ROW("albert_mlm", ("AlbertForMaskedLM", "AlbertForPreTraining"), mlm_tensors, mlm_head, ALL, VOCAB)};
 /* clang-format on */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bart.c - BART, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with LayerNorm
- * and biases. BART, Marian and Blenderbot's small form norm the sum of a sublayer and its input (post-norm), the others
- * the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART, mBART and Blenderbot learn positions,
- * the first two from row 2 of their tables on; BART, mBART and the small Blenderbot norm what is embedded, the decoder
- * of the last before positions are added, and without a scale. The positions of Marian, M2M100 and Pegasus are
- * sinusoids, M2M100's from the row after that of the padding token on. The head is the embedding, and adds
- * final_logits_bias, which M2M100 has not.
- * Facts: transformers' modeling_{bart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
+ * arch_bart.c - BART, PLBart, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with
+ * LayerNorm and biases. BART, PLBart, Marian and Blenderbot's small form norm the sum of a sublayer and its input
+ * (post-norm), the others the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART, PLBart, mBART
+ * and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small Blenderbot norm
+ * what is embedded, the decoder of the last before positions are added, and without a scale. The positions of Marian,
+ * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
+ * embedding, and adds final_logits_bias, which M2M100 has not.
+ * Facts: transformers' modeling_{bart,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -254,6 +254,13 @@ static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena
     return finish_stacks(c, json, false, err);
 }
 
+static proa_status finish_plbart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    c->position_offset = 2;
+    return finish_stacks(c, json, true, err);
+}
+
 /* The padding token has the position pad_token_id, the first token the one after it (fairseq's make_positions). */
 static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -295,6 +302,9 @@ const proa_arch proa_arch_blenderbot =
 const proa_arch proa_arch_blenderbot_small =
     ROW_OF("blenderbot-small", ("BlenderbotSmallForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
            small_decoder_embed, post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+const proa_arch proa_arch_plbart =
+    ROW("plbart", ("PLBartForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
+        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_plbart);
 const proa_arch proa_arch_m2m100 =
     ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);

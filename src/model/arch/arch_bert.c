@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bert.c - BERT, RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA: post-norm encoders with learned positions and token
- * types. Heads: none (hidden states and pooler), sequence classification or regression, token classification (labels of
- * every row), question answering (start and end of the answer), masked language model. RoBERTa's positions
- * begin after that of the padding token. ELECTRA may have embeddings narrower than its layers.
- * Facts: transformers' modeling_bert.py, modeling_roberta.py, modeling_electra.py. */
+ * arch_bert.c - BERT (also DPR's encoders), RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA: post-norm encoders with learned
+ * positions and token types. Heads: none (hidden states and pooler), sequence classification or regression, token
+ * classification (labels of every row), question answering (start and end of the answer), masked language model, and
+ * ELECTRA's discriminator. RoBERTa's positions begin after that of the padding token. ELECTRA may have embeddings
+ * narrower than its layers.
+ * Facts: transformers' modeling_{bert,dpr,roberta,electra}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
@@ -127,6 +128,12 @@ static const proa_name electra_cls_tensors[] = {
     END_TENSORS};
 static const proa_name electra_token_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name electra_qa_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
+static const proa_name electra_disc_tensors[] = {
+    ELECTRA_TENSORS,
+    MATRIX("discriminator_predictions.dense.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR("discriminator_predictions.dense.bias",   HEAD_DENSE_B, HIDDEN),
+    CLASSIFIER_TENSORS("discriminator_predictions.dense_prediction"),
+    END_TENSORS};
 static const proa_name electra_mlm_tensors[] = {
     ELECTRA_TENSORS,
     MATRIX   ("generator_predictions.dense.weight",     HEAD_DENSE,   EMBED, HIDDEN),
@@ -138,6 +145,8 @@ static const proa_name electra_mlm_tensors[] = {
     VECTOR   ("generator_lm_head.bias",                 HEAD_B,       VOCAB),
     END_TENSORS};
 static const char *const prefixes[] = {"bert.", NULL}, *const roberta_prefixes[] = {"roberta.", NULL};
+static const char *const dpr_beginnings[] = {
+    "bert.", "question_encoder.bert_model.", "bert.", "ctx_encoder.bert_model.", NULL};
 static const char *const electra_prefixes[] = {"electra.", NULL};
 /* The head's bias is that beside its matrix; a tied one may be there under its other name only. */
 static const char *const aliases[] = {
@@ -239,6 +248,11 @@ static const proa_step electra_cls_head[] = {
     LINEAR(H,  HN,  HEAD_DENSE, GELU),
     LINEAR(HN, OUT, HEAD,       0),
     END};
+static const proa_step electra_disc_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, ACT),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
 static const proa_step electra_mlm_head[] = {
     GATHER(H),
     LINEAR(H,  HE,  HEAD_DENSE, GELU),
@@ -271,6 +285,24 @@ static proa_status finish_bert(proa_config *c, const proa_json *json, proa_arena
                      (int)positions.len, positions.ptr);
 }
 
+/* The embedding is the first row as it is. */
+static proa_status finish_dpr(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t projected = 0;
+    PROA_TRY(proa_json_get_int(&projected, json, "projection_dim", 0, PROA_HIDDEN_MAX, err));
+    if (projected == 0) return finish_bert(c, json, arena, err);
+    return PROA_FAIL(err, UNSUPPORTED, "'projection_dim' %lld is not supported", (long long)projected);
+}
+
+/* The discriminator has one logit for each token: whether it was replaced. */
+static proa_status finish_discriminator(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_bert(c, json, arena, err));
+    c->labels = 1;
+    c->regression = false;
+    return PROA_OK;
+}
+
 /* The padding token has the position pad_token_id, the first token of a text the one after it. */
 static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -299,9 +331,9 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
             skipped, heads, rows, outs),                                                        \
     .model_type = "roberta", .prefixes = roberta_prefixes, .aliases = roberta_aliases,          \
     .finish = finish_roberta
-#define ELECTRA(type, class, tensors, heads, rows, outs)                                        \
+#define ELECTRA(type, class, tensors, heads, rows, outs, finisher)                                      \
     ENCODER(type, STRINGS(class), electra_keys, electra_embed, tensors, electra_ignored, heads, rows, outs), \
-    .model_type = "electra", .prefixes = electra_prefixes, .finish = finish_bert
+    .model_type = "electra", .prefixes = electra_prefixes, .finish = finisher
 
 const proa_arch proa_arch_bert = {
     BERT("bert", "BertModel", bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool};
@@ -312,7 +344,13 @@ const proa_arch proa_arch_bert_token = {
 const proa_arch proa_arch_bert_qa = {
     BERT("bert_qa", "BertForQuestionAnswering", qa_tensors, rows_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_bert_mlm = {
-    BERT("bert_mlm", "BertForMaskedLM", mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB)};
+    ENCODER("bert_mlm", STRINGS("BertForMaskedLM", "BertForPreTraining"), keys, embed, mlm_tensors, rows_ignored,
+            mlm_head, ALL, VOCAB),
+    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert};
+const proa_arch proa_arch_dpr = {
+    ENCODER("dpr", STRINGS("DPRQuestionEncoder", "DPRContextEncoder"), keys, embed, bare_tensors, bare_ignored,
+            headless, ALL, HIDDEN),
+    .model_type = "dpr", .prefix_aliases = dpr_beginnings, .finish = finish_dpr};
 const proa_arch proa_arch_roberta = {
     ROBERTA("roberta", "Model", roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool};
 const proa_arch proa_arch_roberta_cls = {
@@ -326,13 +364,18 @@ const proa_arch proa_arch_roberta_qa = {
 const proa_arch proa_arch_roberta_mlm = {
     ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB)};
 const proa_arch proa_arch_electra = {
-    ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN)};
+    ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN, finish_bert)};
 const proa_arch proa_arch_electra_cls = {
-    ELECTRA("electra_cls", "ElectraForSequenceClassification", electra_cls_tensors, electra_cls_head, FIRST, LABELS)};
+    ELECTRA("electra_cls", "ElectraForSequenceClassification", electra_cls_tensors, electra_cls_head, FIRST, LABELS,
+            finish_bert)};
 const proa_arch proa_arch_electra_token = {
-    ELECTRA("electra_token", "ElectraForTokenClassification", electra_token_tensors, token_head, ALL, LABELS)};
+    ELECTRA("electra_token", "ElectraForTokenClassification", electra_token_tensors, token_head, ALL, LABELS,
+            finish_bert)};
 const proa_arch proa_arch_electra_qa = {
-    ELECTRA("electra_qa", "ElectraForQuestionAnswering", electra_qa_tensors, token_head, ALL, LABELS)};
+    ELECTRA("electra_qa", "ElectraForQuestionAnswering", electra_qa_tensors, token_head, ALL, LABELS, finish_bert)};
+const proa_arch proa_arch_electra_disc = {
+    ELECTRA("electra_disc", "ElectraForPreTraining", electra_disc_tensors, electra_disc_head, ALL, LABELS,
+            finish_discriminator)};
 const proa_arch proa_arch_electra_mlm = {
-    ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB)};
+    ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB, finish_bert)};
 /* clang-format on */

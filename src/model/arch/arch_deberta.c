@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deberta.c - DeBERTa v2 and v3: post-norm encoder whose attention adds products of the content with relative
+ * arch_deberta.c - DeBERTa v1 to v3: post-norm encoder whose attention adds products of the content with relative
  * positions, of queries and of keys ("c2p" and "p2c"). v2 xlarge has a convolution over the embeddings beside the first
- * layer. Heads: none, masked language model, sequence classification (over the first token) and token classification.
- * Facts: transformers' modeling_deberta_v2.py, 4.57 and 5.17; He et al. 2021. */
+ * layer. The first DeBERTa has no buckets of distances, and stores q, k and v in one matrix. Heads: none, masked
+ * language model, sequence classification (over the first token), token classification and question answering.
+ * Facts: transformers' modeling_{deberta,deberta_v2}.py, 4.57 and 5.17; He et al. 2021. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -35,15 +36,36 @@ static const proa_key keys[] = {
               PROA_LOAD_ONLY | IF(REL_NORMED)),                                                                       \
     TENSOR   ("deberta.encoder.LayerNorm.bias",                REL_NORM_B, VECTOR, HIDDEN,   NONE,                    \
               PROA_LOAD_ONLY | IF(REL_NORMED)),                                                                       \
-    PROJECTED(REL_SHARED, LAYER "attention.self.query_proj",     PROA_SHARED), \
-    PROJECTED(REL_SHARED, LAYER "attention.self.key_proj",       PROA_SHARED), \
-    PROJECTED(REL_OWN,    LAYER "attention.self.pos_query_proj", 0),           \
-    PROJECTED(REL_OWN,    LAYER "attention.self.pos_key_proj",   0)
-#define PROJECTED(COND, name, flags) \
-    TENSOR(name ".weight", REL,   MATRIX, Q, HIDDEN, PROA_PROJECTED | IF(COND) | (flags)), \
-    TENSOR(name ".bias",   REL_B, VECTOR, Q, NONE,   PROA_LOAD_ONLY | IF(COND) | (flags))
+    PROJECTED(LAYER "attention.self.query_proj",     IF(REL_SHARED) | IF(REL_QUERIES) | PROA_SHARED), \
+    PROJECTED(LAYER "attention.self.key_proj",       IF(REL_SHARED) | IF(REL_KEYS) | PROA_SHARED),    \
+    PROJECTED(LAYER "attention.self.pos_query_proj", IF(REL_OWN) | IF(REL_QUERIES)),                  \
+    PROJECTED(LAYER "attention.self.pos_key_proj",   IF(REL_OWN) | IF(REL_KEYS))
+#define PROJECTED(name, flags) \
+    TENSOR(name ".weight", REL,   MATRIX, Q, HIDDEN, PROA_PROJECTED | (flags)), \
+    TENSOR(name ".bias",   REL_B, VECTOR, Q, NONE,   PROA_LOAD_ONLY | (flags))
+/* The first DeBERTa has q, k and v of each head in one matrix, and no biases of keys and their positions. */
+#define V1_ATTENTION \
+    TENSOR   ("deberta.encoder.rel_embeddings.weight",  REL_EMBED, MATRIX, RELATIVE, HIDDEN, PROA_LOAD_ONLY), \
+    PROJECTED(LAYER "attention.self.pos_q_proj",        IF(REL_QUERIES)),                                     \
+    TENSOR   (LAYER "attention.self.pos_proj.weight",   REL,       MATRIX, Q,        HIDDEN,                  \
+              PROA_PROJECTED | IF(REL_KEYS)),                                                                 \
+    TENSOR_LOADED(ZEROS, LAYER "attention.self.pos_proj.bias", REL_B, VECTOR, Q,     NONE,                    \
+              PROA_LOAD_ONLY | IF(REL_KEYS)),                                                                 \
+    MATRIX_LOADED(QKV_GROUPS, LAYER "attention.self.in_proj.weight", QKV, QKV, HIDDEN),                       \
+    VECTOR   (LAYER "attention.self.q_bias",            QKV_B,     Q),                                        \
+    VECTOR_LOADED(ZEROS, LAYER "attention.self.k_bias", QKV_B,     KV),                                       \
+    VECTOR   (LAYER "attention.self.v_bias",            QKV_B,     KV)
+#define V2_ATTENTION \
+    MATRIX   (LAYER "attention.self.query_proj.weight",           QKV,          Q,       HIDDEN), \
+    MATRIX   (LAYER "attention.self.key_proj.weight",             QKV,          KV,      HIDDEN), \
+    MATRIX   (LAYER "attention.self.value_proj.weight",           QKV,          KV,      HIDDEN), \
+    VECTOR   (LAYER "attention.self.query_proj.bias",             QKV_B,        Q),               \
+    VECTOR   (LAYER "attention.self.key_proj.bias",               QKV_B,        KV),              \
+    VECTOR   (LAYER "attention.self.value_proj.bias",             QKV_B,        KV),              \
+    POSITION_TENSORS
 
-#define BODY_TENSORS \
+/* The arguments: the tensors of attention. */
+#define BODY_TENSORS(...) \
     TABLE    ("deberta.embeddings.word_embeddings.weight",        TOKENS,       VOCAB,   HIDDEN), \
     TENSOR   ("deberta.embeddings.position_embeddings.weight",    POSITIONS,    TABLE,   CONTEXT, HIDDEN, \
               IF(LEARNED_POSITIONS)),                                                             \
@@ -51,13 +73,7 @@ static const proa_key keys[] = {
               IF(TYPED)),                                                                         \
     VECTOR   ("deberta.embeddings.LayerNorm.weight",              EMBED_NORM,   HIDDEN),          \
     VECTOR   ("deberta.embeddings.LayerNorm.bias",                EMBED_NORM_B, HIDDEN),          \
-    MATRIX   (LAYER "attention.self.query_proj.weight",           QKV,          Q,       HIDDEN), \
-    MATRIX   (LAYER "attention.self.key_proj.weight",             QKV,          KV,      HIDDEN), \
-    MATRIX   (LAYER "attention.self.value_proj.weight",           QKV,          KV,      HIDDEN), \
-    VECTOR   (LAYER "attention.self.query_proj.bias",             QKV_B,        Q),               \
-    VECTOR   (LAYER "attention.self.key_proj.bias",               QKV_B,        KV),              \
-    VECTOR   (LAYER "attention.self.value_proj.bias",             QKV_B,        KV),              \
-    POSITION_TENSORS,                                                                             \
+    __VA_ARGS__,                                                                                  \
     MATRIX   (LAYER "attention.output.dense.weight",              O,            HIDDEN,  Q),      \
     VECTOR   (LAYER "attention.output.dense.bias",                O_B,          HIDDEN),          \
     VECTOR   (LAYER "attention.output.LayerNorm.weight",          ATTN_NORM,    HIDDEN),          \
@@ -73,34 +89,33 @@ static const proa_key keys[] = {
     VECTOR_IF(CONVOLVED, "deberta.encoder.conv.LayerNorm.weight", CONV_NORM,    HIDDEN),          \
     VECTOR_IF(CONVOLVED, "deberta.encoder.conv.LayerNorm.bias",   CONV_NORM_B,  HIDDEN)
 
-static const proa_name bare_tensors[] = {BODY_TENSORS, END_TENSORS};
-static const proa_name cls_tensors[] = {
-    BODY_TENSORS,
-    MATRIX("pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
-    VECTOR("pooler.dense.bias",   POOL_B, HIDDEN),
-    MATRIX("classifier.weight",   HEAD,   LABELS, HIDDEN),
-    VECTOR("classifier.bias",     HEAD_B, LABELS),
-    END_TENSORS};
-static const proa_name tok_tensors[] = {
-    BODY_TENSORS,
-    MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN),
-    VECTOR("classifier.bias",   HEAD_B, LABELS),
-    END_TENSORS};
-static const proa_name qa_tensors[] = {
-    BODY_TENSORS,
-    MATRIX("qa_outputs.weight", HEAD,   LABELS, HIDDEN),
-    VECTOR("qa_outputs.bias",   HEAD_B, LABELS),
-    END_TENSORS};
-static const proa_name mlm_tensors[] = {
-    BODY_TENSORS,
-    MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN),
-    VECTOR   ("cls.predictions.transform.dense.bias",       HEAD_DENSE_B, HIDDEN),
-    VECTOR   ("cls.predictions.transform.LayerNorm.weight", HEAD_NORM,    HIDDEN),
-    VECTOR   ("cls.predictions.transform.LayerNorm.bias",   HEAD_NORM_B,  HIDDEN),
-    TIED_HEAD("deberta.embeddings.word_embeddings.weight"),
-    MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN),
-    VECTOR   ("cls.predictions.decoder.bias",               HEAD_B,       VOCAB),
-    END_TENSORS};
+#define CLS_HEAD \
+    MATRIX("pooler.dense.weight", POOL,   HIDDEN, HIDDEN), \
+    VECTOR("pooler.dense.bias",   POOL_B, HIDDEN),         \
+    MATRIX("classifier.weight",   HEAD,   LABELS, HIDDEN), \
+    VECTOR("classifier.bias",     HEAD_B, LABELS)
+#define TOK_HEAD \
+    MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN), \
+    VECTOR("classifier.bias",   HEAD_B, LABELS)
+#define QA_HEAD \
+    MATRIX("qa_outputs.weight", HEAD,   LABELS, HIDDEN), \
+    VECTOR("qa_outputs.bias",   HEAD_B, LABELS)
+#define MLM_HEAD \
+    MATRIX   ("cls.predictions.transform.dense.weight",     HEAD_DENSE,   HIDDEN, HIDDEN), \
+    VECTOR   ("cls.predictions.transform.dense.bias",       HEAD_DENSE_B, HIDDEN),         \
+    VECTOR   ("cls.predictions.transform.LayerNorm.weight", HEAD_NORM,    HIDDEN),         \
+    VECTOR   ("cls.predictions.transform.LayerNorm.bias",   HEAD_NORM_B,  HIDDEN),         \
+    TIED_HEAD("deberta.embeddings.word_embeddings.weight"),                                \
+    MATRIX_IF(UNTIED, "cls.predictions.decoder.weight",     HEAD,         VOCAB,  HIDDEN), \
+    VECTOR   ("cls.predictions.decoder.bias",               HEAD_B,       VOCAB)
+
+#define TABLES(FORM, ...) \
+    FORM##bare_tensors[] = {BODY_TENSORS(__VA_ARGS__), END_TENSORS},           \
+    FORM##cls_tensors[]  = {BODY_TENSORS(__VA_ARGS__), CLS_HEAD, END_TENSORS}, \
+    FORM##tok_tensors[]  = {BODY_TENSORS(__VA_ARGS__), TOK_HEAD, END_TENSORS}, \
+    FORM##qa_tensors[]   = {BODY_TENSORS(__VA_ARGS__), QA_HEAD, END_TENSORS},  \
+    FORM##mlm_tensors[]  = {BODY_TENSORS(__VA_ARGS__), MLM_HEAD, END_TENSORS}
+static const proa_name TABLES(v1_, V1_ATTENTION), TABLES(v2_, V2_ATTENTION);
 static const char *const prefixes[] = {"deberta.", NULL};
 /* The language model head as Microsoft's checkpoints name it, and transformers without `legacy`. */
 static const char *const aliases[] = {
@@ -175,15 +190,27 @@ static const proa_step mlm_head[] = {
     END};
 /* clang-format on */
 
-/* pos_att_type is "p2c|c2p" or a list of both names. */
-static bool has_both_terms(const proa_json *json)
+/* pos_att_type is "p2c|c2p", one of both, or a list of them. Scores are divided by the square root of the number of
+ * their terms, too. */
+static proa_status read_terms(proa_config *c, const proa_json *json, proa_err *err)
 {
     const proa_json *types = proa_json_get(json, "pos_att_type");
-    proa_str text = proa_json_str(types), first = proa_json_str(proa_json_at(types, 0)),
-             second = proa_json_str(proa_json_at(types, 1));
-    if (text.len) return proa_str_is(text, "p2c|c2p") || proa_str_is(text, "c2p|p2c");
-    return proa_json_len(types) == 2 && ((proa_str_is(first, "p2c") && proa_str_is(second, "c2p")) ||
-                                         (proa_str_is(first, "c2p") && proa_str_is(second, "p2c")));
+    proa_str text = proa_json_str(types);
+    bool c2p = proa_str_is(text, "c2p"), p2c = proa_str_is(text, "p2c");
+    if (proa_str_is(text, "p2c|c2p") || proa_str_is(text, "c2p|p2c")) c2p = p2c = true;
+    for (int64_t i = 0; i < proa_json_len(types) && i < 2; i++) {
+        c2p = c2p || proa_str_is(proa_json_str(proa_json_at(types, i)), "c2p");
+        p2c = p2c || proa_str_is(proa_json_str(proa_json_at(types, i)), "p2c");
+    }
+    if (!c2p && !p2c)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "a DeBERTa must have 'relative_attention' and c2p or p2c in 'pos_att_type'");
+    c->relative.used = true;
+    c->relative.queries = p2c;
+    c->relative.keys_alone = !c2p;
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    if (c->head_dim > 0) c->attention_scale = 1 / sqrt((1.0 + c2p + p2c) * (double)c->head_dim);
+    return PROA_OK;
 }
 
 static proa_status read_position_norm(proa_config *c, const proa_json *json, proa_err *err)
@@ -205,12 +232,8 @@ static proa_status read_relative(proa_config *c, const proa_json *json, proa_err
     PROA_TRY(proa_json_get_bool(&shared, json, "share_att_key", err));
     PROA_TRY(proa_json_get_int(&most, json, "max_relative_positions", -1, PROA_RELATIVE_CONTEXT_MAX, err));
     PROA_TRY(proa_json_get_int(&buckets, json, "position_buckets", -1, PROA_RELATIVE_CONTEXT_MAX, err));
-    if (!relative || !has_both_terms(json))
-        return PROA_FAIL(
-            err, UNSUPPORTED,
-            "a DeBERTa must have 'relative_attention' and both of c2p and p2c in 'pos_att_type'");
+    PROA_TRY(read_terms(c, relative ? json : NULL, err));
     if (most < 1) most = c->context;
-    c->relative.used = c->relative.queries = true;
     c->relative.own = !shared;
     c->relative.span = buckets > 0 ? buckets : most;
     c->relative.distance = buckets > 0 ? most : 0;
@@ -218,6 +241,17 @@ static proa_status read_relative(proa_config *c, const proa_json *json, proa_err
         return PROA_FAIL(err, INVALID, "'position_buckets' %lld must be 2 to twice the %lld relative positions",
                          (long long)buckets, (long long)most);
     return read_position_norm(c, json, err);
+}
+
+/* There are no buckets. */
+static proa_status read_v1_relative(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t most = -1;
+    bool relative = false;
+    PROA_TRY(proa_json_get_bool(&relative, json, "relative_attention", err));
+    PROA_TRY(proa_json_get_int(&most, json, "max_relative_positions", -1, PROA_RELATIVE_CONTEXT_MAX, err));
+    c->relative.span = most < 1 ? c->context : most;
+    return read_terms(c, relative ? json : NULL, err);
 }
 
 static proa_status read_convolution(proa_config *c, const proa_json *json, proa_err *err)
@@ -245,35 +279,56 @@ static proa_status check_hidden(const proa_config *c, const proa_json *json, pro
     return PROA_OK;
 }
 
-/* Scores are divided by sqrt(3 head_dim): they are sums of three products. */
-static proa_status finish_deberta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_both(proa_config *c, const proa_json *json, proa_err *err)
 {
-    PROA_UNUSED(arena);
     PROA_TRY(check_hidden(c, json, err));
     PROA_TRY(proa_config_read_labels(c, json, err));
     PROA_TRY(proa_config_read_act(&c->head_act, json, "pooler_hidden_act", PROA_ACT_GELU, err));
-    PROA_TRY(read_convolution(c, json, err));
-    PROA_TRY(read_relative(c, json, err));
-    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
-    if (c->head_dim > 0) c->attention_scale = 1 / sqrt(3 * (double)c->head_dim);
     return proa_config_check_relative(c, err);
 }
 
-/* clang-format off */
-#define ROW(NAME, CLASS, TENSORS, IGNORED, HEAD, ROWS, OUTPUTS)                                                       \
-    {.name = NAME, .model_type = "deberta-v2", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                       \
-     .norm = PROA_NORM_LAYER, .keys = keys, .names = TENSORS, .prefixes = prefixes, .aliases = aliases,               \
-     .ignored = IGNORED, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD,                             \
-     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish_deberta}
+static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    PROA_TRY(read_convolution(c, json, err));
+    PROA_TRY(read_relative(c, json, err));
+    return finish_both(c, json, err);
+}
 
-const proa_arch proa_arch_deberta =
-    ROW("deberta",     "DebertaV2Model",                     bare_tensors, ignored,     headless, ALL,   HIDDEN);
-const proa_arch proa_arch_deberta_cls =
-    ROW("deberta_cls", "DebertaV2ForSequenceClassification", cls_tensors,  ignored,     cls_head, FIRST, LABELS);
-const proa_arch proa_arch_deberta_tok =
-    ROW("deberta_tok", "DebertaV2ForTokenClassification",    tok_tensors,  ignored,     tok_head, ALL,   LABELS);
-const proa_arch proa_arch_deberta_qa =
-    ROW("deberta_qa",  "DebertaV2ForQuestionAnswering",      qa_tensors,   ignored,     tok_head, ALL,   LABELS);
-const proa_arch proa_arch_deberta_mlm =
-    ROW("deberta_mlm", "DebertaV2ForMaskedLM",               mlm_tensors,  mlm_ignored, mlm_head, ALL,   VOCAB);
+/* It has no convolution. */
+static proa_status finish_v1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool talking = false;
+    PROA_UNUSED(arena);
+    PROA_TRY(proa_json_get_bool(&talking, json, "talking_head", err));
+    if (talking) return PROA_FAIL(err, UNSUPPORTED, "'talking_head' true is not supported");
+    c->conv_width = 0;
+    PROA_TRY(read_v1_relative(c, json, err));
+    return finish_both(c, json, err);
+}
+
+/* clang-format off */
+#define ROW(NAME, TYPE, CLASS, FORM, TENSORS, IGNORED, HEAD, ROWS, OUTPUTS)                                           \
+    {.name = NAME, .model_type = TYPE, .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                               \
+     .norm = PROA_NORM_LAYER, .keys = keys, .names = FORM##_##TENSORS, .prefixes = prefixes, .aliases = aliases,      \
+     .ignored = IGNORED, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD,                             \
+     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish_##FORM}
+#define V1(NAME, ENDING, ...) ROW(NAME, "deberta",    "Deberta" ENDING,   v1, __VA_ARGS__)
+#define V2(NAME, ENDING, ...) ROW(NAME, "deberta-v2", "DebertaV2" ENDING, v2, __VA_ARGS__)
+#define BARE(M, NAME)       M(NAME, "Model",                     bare_tensors, ignored,     headless, ALL,   HIDDEN)
+#define SEQUENCES(M, NAME)  M(NAME, "ForSequenceClassification", cls_tensors,  ignored,     cls_head, FIRST, LABELS)
+#define EACH_TOKEN(M, NAME) M(NAME, "ForTokenClassification",    tok_tensors,  ignored,     tok_head, ALL,   LABELS)
+#define ANSWERS(M, NAME)    M(NAME, "ForQuestionAnswering",      qa_tensors,   ignored,     tok_head, ALL,   LABELS)
+#define MASKED(M, NAME)     M(NAME, "ForMaskedLM",               mlm_tensors,  mlm_ignored, mlm_head, ALL,   VOCAB)
+
+const proa_arch proa_arch_deberta        = BARE      (V2, "deberta");
+const proa_arch proa_arch_deberta_cls    = SEQUENCES (V2, "deberta_cls");
+const proa_arch proa_arch_deberta_tok    = EACH_TOKEN(V2, "deberta_tok");
+const proa_arch proa_arch_deberta_qa     = ANSWERS   (V2, "deberta_qa");
+const proa_arch proa_arch_deberta_mlm    = MASKED    (V2, "deberta_mlm");
+const proa_arch proa_arch_deberta_v1     = BARE      (V1, "deberta_v1");
+const proa_arch proa_arch_deberta_v1_cls = SEQUENCES (V1, "deberta_v1_cls");
+const proa_arch proa_arch_deberta_v1_tok = EACH_TOKEN(V1, "deberta_v1_tok");
+const proa_arch proa_arch_deberta_v1_qa  = ANSWERS   (V1, "deberta_v1_qa");
+const proa_arch proa_arch_deberta_v1_mlm = MASKED    (V1, "deberta_v1_mlm");
 /* clang-format on */

@@ -2,7 +2,8 @@
  * arch_embed.c - Llama, Mistral, Qwen2 and Qwen3 as embedders and classifiers (rerankers, reward models): encoders
  * whose attention is causal. An embedder has no head and gives the normed states; which of them is the embedding is
  * said by the folder (sentence.c) or by the request. A classifier computes the labels of the last row of each input.
- * Facts: transformers' modeling_layers.py, modeling_{llama,mistral,qwen2,qwen3}.py. */
+ * EuroBERT is a Llama whose attention sees both sides, with no head or that of a masked language model.
+ * Facts: transformers' modeling_layers.py, modeling_{llama,mistral,qwen2,qwen3,eurobert}.py. */
 #include "model/arch/llama_rows.h"
 
 #define STACK PROA_STACK_ENCODER
@@ -14,14 +15,18 @@ static const proa_key mistral_keys[] = {LLAMA_KEYS(encoder_layers), KV_HEADS(8),
 static const proa_key qwen2_keys[] = {LLAMA_KEYS(encoder_layers), KV_HEADS(32), END_KEYS};
 static const proa_key qwen3_keys[] = {
     LLAMA_KEYS(encoder_layers), INTEGER("head_dim", head_dim, 1, HEAD_DIM, 128), KV_HEADS(32), END_KEYS};
+static const proa_key eurobert_keys[] = {LLAMA_KEYS(encoder_layers), EPSILON("rms_norm_eps", 1e-5), END_KEYS};
 
 #define TENSORS(head)       {LLAMA_ATTENTION_BIASES(BODY), LLAMA_MLP_BIASES(BODY), LLAMA_BODY(BODY), head END_TENSORS}
 #define QWEN2_TENSORS(head) {LLAMA_QWEN2_BIASES(BODY), LLAMA_BODY(BODY), head END_TENSORS}
 #define QWEN3_TENSORS(head) {LLAMA_ATTENTION_BIASES(BODY), LLAMA_HEAD_NORMS(BODY), LLAMA_BODY(BODY), head END_TENSORS}
 #define NO_HEAD
+#define LM_HEAD_TENSORS \
+    LLAMA_HEAD(BODY, "lm_head.weight"), VECTOR_IF(PRESENT, "lm_head.bias", HEAD_B, VOCAB),
 #define SCORE MATRIX("score.weight", HEAD, LABELS, HIDDEN), VECTOR_IF(PRESENT, "score.bias", HEAD_B, LABELS),
 static const proa_name llama_tensors[] = TENSORS(NO_HEAD), llama_cls_tensors[] = TENSORS(SCORE);
 static const proa_name qwen2_tensors[] = QWEN2_TENSORS(NO_HEAD), qwen2_cls_tensors[] = QWEN2_TENSORS(SCORE);
+static const proa_name eurobert_mlm_tensors[] = TENSORS(LM_HEAD_TENSORS);
 static const proa_name qwen3_tensors[] = QWEN3_TENSORS(NO_HEAD), qwen3_cls_tensors[] = QWEN3_TENSORS(SCORE);
 static const char *const prefixes[] = {BODY, NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL};
@@ -61,6 +66,12 @@ static proa_status finish_qwen(proa_config *c, const proa_json *json, proa_arena
     return proa_embedder_check(c, json, err);
 }
 
+static proa_status finish_eurobert(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    return proa_config_read_labels(c, json, err);
+}
+
 /* clang-format off */
 #define ROW(row, type, class, keylist, tensors, program, finisher) \
     .name = row, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS,   \
@@ -85,4 +96,11 @@ const proa_arch proa_arch_qwen2_cls =
 const proa_arch proa_arch_qwen3_embed = EMBEDDER("qwen3", "Qwen3Model", qwen3, qwen3, layer_qk_norm, finish_qwen);
 const proa_arch proa_arch_qwen3_cls =
     CLASSIFIER("qwen3", "Qwen3ForSequenceClassification", qwen3, qwen3, layer_qk_norm, finish_qwen);
+const proa_arch proa_arch_eurobert = {
+    ROW("eurobert", "eurobert", "EuroBertModel", eurobert, llama_tensors, layer, finish_eurobert), .head = headless,
+    .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .stacks = {[STACK] = {embed, layer, after, false}}};
+const proa_arch proa_arch_eurobert_mlm = {
+    ROW("eurobert_mlm", "eurobert", "EuroBertForMaskedLM", eurobert, eurobert_mlm_tensors, layer, finish_eurobert),
+    .head = score, .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_VOCAB,
+    .stacks = {[STACK] = {embed, layer, NULL, false}}};
 /* clang-format on */

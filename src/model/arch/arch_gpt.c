@@ -230,9 +230,21 @@ static proa_status finish_gpt(proa_config *c, const proa_json *json, proa_arena 
     PROA_UNUSED(arena);
     if (c->ffn == 0) c->ffn = 4 * c->hidden;
     c->rope.theta = 10000;
-    PROA_TRY(refuse_switch(json, "scale_attn_by_inverse_layer_idx", false, err));
     PROA_TRY(refuse_switch(json, "add_cross_attention", false, err));
     return refuse_switch(json, "scale_attn_weights", true, err);
+}
+
+/* Scores may be divided by the number of the layer (Stanford's CRFM models), or by nothing. Whether that is done before
+ * the product (reorder_and_upcast_attn) is the same in f32. */
+static proa_status finish_gpt2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool scaled = true;
+    PROA_UNUSED(arena);
+    if (c->ffn == 0) c->ffn = 4 * c->hidden;
+    PROA_TRY(proa_json_get_bool(&scaled, json, "scale_attn_weights", err));
+    if (!scaled) c->attention_scale = 1;
+    PROA_TRY(proa_json_get_bool(&c->layer_scaled, json, "scale_attn_by_inverse_layer_idx", err));
+    return refuse_switch(json, "add_cross_attention", false, err);
 }
 
 /* One key-value head for all query heads, or one for each. */
@@ -330,7 +342,7 @@ static proa_status finish_mpt(proa_config *c, const proa_json *json, proa_arena 
      .stacks = {CAUSAL(embed, layer)}, .head = headsteps, .finish = finisher}
 
 const proa_arch proa_arch_gpt2 =
-    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish_gpt);
+    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish_gpt2);
 const proa_arch proa_arch_gptj =
     ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish_gpt);
 const proa_arch proa_arch_gpt_bigcode = ROW("gpt_bigcode", STRINGS("GPTBigCodeForCausalLM"), bigcode_keys,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to Seed-OSS: pre-norm RMS, rotary halves, gated SiLU.
+ * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3: pre-norm RMS, rotary halves, gated SiLU.
  * They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral), factors
  * (Granite, MiniCPM), rotated pairs (Ernie 4.5) and layers without positions (SmolLM3), so they share keys, tensors and
  * all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss,ernie4_5}.py,
@@ -57,6 +57,18 @@ static const proa_key seed_oss_keys[] = {
     INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
     SWITCH    ("attention_bias",          attention_bias,  1),
     END_KEYS};
+static const proa_key exaone_keys[] = {
+    INTEGER   ("num_layers",              layers,          1, LAYERS,   0),
+    INTEGER   ("num_hidden_layers",       layers,          1, LAYERS,   32),
+    REQUIRED  ("vocab_size",              vocab,           VOCAB),
+    REQUIRED  ("hidden_size",             hidden,          HIDDEN),
+    REQUIRED  ("num_attention_heads",     heads,           HEADS),
+    REQUIRED  ("intermediate_size",       ffn,             FFN),
+    KV_HEADS  (8),
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 0),
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  4096),
+    SWITCH    ("tie_word_embeddings",     tied,            0),
+    END_KEYS};
 static const proa_key granite_keys[] = {
     COMMON_KEYS,
     NUMBER    ("embedding_multiplier",    embed_scale,     1e-6, 1e6,   1),
@@ -75,8 +87,24 @@ static const proa_name seed_oss_tensors[] = {
     COMMON_TENSORS};
 static const proa_name qwen2_tensors[] = {LLAMA_QWEN2_BIASES(BODY), COMMON_TENSORS};
 static const proa_name qwen3_tensors[] = {LLAMA_ATTENTION_BIASES(BODY), LLAMA_HEAD_NORMS(BODY), COMMON_TENSORS};
+/* EXAONE 3 has other names, which transformers 5 saves, too. */
+static const char *const exaone_beginnings[] = {
+    "model.layers.", "transformer.h.", "model.embed_tokens.", "transformer.wte.", "model.norm.", "transformer.ln_f.",
+    NULL};
+static const char *const exaone_endings[] = {
+    "self_attn.q_proj.weight",         "attn.attention.q_proj.weight",
+    "self_attn.k_proj.weight",         "attn.attention.k_proj.weight",
+    "self_attn.v_proj.weight",         "attn.attention.v_proj.weight",
+    "self_attn.o_proj.weight",         "attn.attention.out_proj.weight",
+    "input_layernorm.weight",          "ln_1.weight",
+    "post_attention_layernorm.weight", "ln_2.weight",
+    "mlp.gate_proj.weight",            "mlp.c_fc_0.weight",
+    "mlp.up_proj.weight",              "mlp.c_fc_1.weight",
+    "mlp.down_proj.weight",            "mlp.c_proj.weight",
+    NULL};
 static const char *const prefixes[] = {"model.", NULL}; /* which embedders leave out (Qwen3-Embedding) */
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+static const char *const exaone_ignored[] = {"rotary.inv_freq", "rotary_emb.inv_freq", "lm_head.weight", NULL};
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
@@ -147,6 +175,19 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
     return proa_llama_finish(c, json, arena, err);
 }
 
+/* Either name of the keys that it has in GPT-2's style. */
+static proa_status finish_exaone(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool renamed = proa_json_get(json, "activation_function") != NULL;
+    c->norm_eps = 1e-5;
+    PROA_TRY(proa_json_get_double(&c->norm_eps, json, "rms_norm_eps", 0, 1, err));
+    PROA_TRY(proa_json_get_double(&c->norm_eps, json, "layer_norm_epsilon", 0, 1, err));
+    PROA_TRY(proa_config_read_act(&c->act, json, renamed ? "activation_function" : "hidden_act",
+                                  PROA_ACT_SILU, err));
+    c->rope.theta = 500000;
+    return proa_llama_finish(c, json, arena, err);
+}
+
 /* clang-format off */
 /* form: the row of an embedder. */
 #define ROW(type, class, keylist, tensors, layer, finisher, form)                                   \
@@ -183,6 +224,10 @@ const proa_arch proa_arch_internlm3 =
 const proa_arch proa_arch_ernie4_5 =
     ROW("ernie4_5", STRINGS("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), ernie_keys, llama, layer_pairs,
         finish_ernie, NULL);
+const proa_arch proa_arch_exaone =
+    {.name = "exaone", .model_type = "exaone", .hf = STRINGS("ExaoneForCausalLM"), DECODER(RMS), .keys = exaone_keys,
+     .names = llama_tensors, .prefix_aliases = exaone_beginnings, .aliases = exaone_endings, .ignored = exaone_ignored,
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_exaone};
 const proa_arch proa_arch_seed_oss =
     ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish, NULL);
 /* clang-format on */

@@ -2,7 +2,7 @@
  * arch_modernbert.c - ModernBERT: pre-norm encoder with rotary positions, gated GELU and no biases. Every few layers
  * attention is global; between these it is local, to both sides, with rotary frequencies of its own. The first layer
  * reads the normed embeddings without another norm. Heads: none, masked language model, sequence and token
- * classification.
+ * classification, question answering.
  * Facts: transformers' modeling_modernbert.py, 4.57 and 5.17 (which names the layer types and the two thetas anew). */
 #include "model/arch/arch_rows.h"
 
@@ -156,4 +156,6 @@ const proa_arch proa_arch_modernbert_cls =
     ROW("modernbert_cls", "ModernBertForSequenceClassification", cls_tensors,  head,     FIRST, LABELS, finish_cls);
 const proa_arch proa_arch_modernbert_tok =
     ROW("modernbert_tok", "ModernBertForTokenClassification",    cls_tensors,  head,     ALL,   LABELS, finish_base);
+const proa_arch proa_arch_modernbert_qa =
+    ROW("modernbert_qa",  "ModernBertForQuestionAnswering",      cls_tensors,  head,     ALL,   LABELS, finish_base);
 /* clang-format on */

@@ -65,6 +65,11 @@ static const proa_name tok_tensors[] = {
     MATRIX("classifier.weight", HEAD,   LABELS, HIDDEN),
     VECTOR("classifier.bias",   HEAD_B, LABELS),
     END_TENSORS};
+static const proa_name qa_tensors[] = {
+    BODY_TENSORS,
+    MATRIX("qa_outputs.weight", HEAD,   LABELS, HIDDEN),
+    VECTOR("qa_outputs.bias",   HEAD_B, LABELS),
+    END_TENSORS};
 static const char *const prefixes[] = {"transformer.", NULL};
 /* mask_emb belongs to the query stream, which only pretraining has; lm_loss is a tied head's copy. */
 static const char *const ignored[] = {
@@ -147,4 +152,6 @@ const proa_arch proa_arch_xlnet_cls =
     ROW("xlnet_cls", "XLNetForSequenceClassification", cls_tensors,  cls_head, LAST, LABELS, finish_cls);
 const proa_arch proa_arch_xlnet_tok =
     ROW("xlnet_tok", "XLNetForTokenClassification",    tok_tensors,  lm_head,  ALL,  LABELS, finish_xlnet);
+const proa_arch proa_arch_xlnet_qa =
+    ROW("xlnet_qa", "XLNetForQuestionAnsweringSimple", qa_tensors,   lm_head,  ALL,  LABELS, finish_xlnet);
 /* clang-format on */

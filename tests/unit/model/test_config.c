@@ -238,7 +238,7 @@ static void refusals(void **state)
     refused("[]", PROA_CORRUPT, "object");
     refused("{}", PROA_INVALID, "architectures");
     refused("{\"architectures\":[\"LLamaForCausalLM\"]}", PROA_UNSUPPORTED, "LlamaForCausalLM");
-    refused("{\"architectures\":[\"GPTNeoForCausalLM\"]}", PROA_UNSUPPORTED, "closest known");
+    refused("{\"architectures\":[\"GPTNovaForCausalLM\"]}", PROA_UNSUPPORTED, "closest known");
     refused("{\"model_type\":\"mamba\"}", PROA_UNSUPPORTED, "mamba");
     refused("{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":200}", PROA_INVALID,
             "'hidden_size' is missing");
@@ -282,7 +282,7 @@ static void relative_positions(void **state)
     assert_true(f.c.relative.span == 20 && f.c.relative.distance == 0);
     proa_arena_release(&f.arena);
     refused("{" DEBERTA "}", PROA_UNSUPPORTED, "relative_attention");
-    refused("{" DEBERTA ",\"relative_attention\":true,\"pos_att_type\":\"c2p\"}", PROA_UNSUPPORTED, "p2c");
+    refused("{" DEBERTA ",\"relative_attention\":true,\"pos_att_type\":\"c2c\"}", PROA_UNSUPPORTED, "p2c");
     refused("{" DEBERTA RELATIVE ",\"position_buckets\":1}", PROA_INVALID, "position_buckets");
     refused("{" DEBERTA RELATIVE ",\"position_buckets\":2000}", PROA_INVALID, "position_buckets");
     refused("{" DEBERTA RELATIVE ",\"max_position_embeddings\":99999}", PROA_INVALID, "max_position_embeddings");

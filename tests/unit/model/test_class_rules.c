@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_class_rules.c - what the configuration classes of transformers make of keys that are missing, null or beside the
+ * point: numbers of key-value heads, windows, activations, terms of attention. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config_fixture.h"
+#include <math.h>
+
+/* Sizes of a class, with 32 heads of 8 and 8 layers. */
+#define SIZES                                                                                                \
+    "\"hidden_size\":256,\"intermediate_size\":64,\"num_attention_heads\":32,\"num_hidden_layers\":8,"       \
+    "\"vocab_size\":200"
+
+static void near(double have, double want)
+{
+    if (!(fabs(have - want) <= 1e-9 * fabs(want))) fail_msg("%.12g, expected %.12g", have, want);
+}
+
+/* Keys of the class, beside SIZES and others. */
+static void read_class(fixture *f, const char *class, const char *more)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],%s" SIZES "}", class, more);
+    accepted(f, text);
+}
+
+static int64_t kv_heads_of(const char *class, const char *more)
+{
+    fixture f;
+    read_class(&f, class, more);
+    int64_t heads = f.c.kv_heads;
+    proa_arena_release(&f.arena);
+    return heads;
+}
+
+/* A missing key has the number of the class, null means one for each query head. */
+static void kv_heads(void **state)
+{
+    PROA_UNUSED(state);
+    static const char moe[] = "\"moe_intermediate_size\":64,\"num_experts\":8,"
+                              "\"shared_expert_intermediate_size\":64,";
+    static const struct {
+        const char *class, *more;
+        int64_t heads;
+    } rows[] = {{"LlamaForCausalLM", "", 32},    {"MistralForCausalLM", "", 8},
+                {"MistralModel", "", 8},         {"MixtralForCausalLM", "\"num_local_experts\":4,", 8},
+                {"Qwen2ForCausalLM", "", 32},    {"Qwen2MoeForCausalLM", moe, 16},
+                {"Qwen3MoeForCausalLM", moe, 4}, {"SmolLM3ForCausalLM", "", 4},
+                {"SeedOssForCausalLM", "", 8},   {"Ernie4_5ForCausalLM", "", 2},
+                {"GlmForCausalLM", "", 2},       {"Starcoder2ForCausalLM", "", 2},
+                {"ExaoneForCausalLM", "", 8}};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        char null[256];
+        snprintf(null, sizeof null, "\"num_key_value_heads\":null,%s", rows[i].more);
+        assert_int_equal(kv_heads_of(rows[i].class, rows[i].more), rows[i].heads);
+        assert_int_equal(kv_heads_of(rows[i].class, null), 32);
+    }
+}
+
+/* windows: for each layer, 'w' if it has a window of 5. */
+static void check_windows(const char *class, const char *more, const char *windows)
+{
+    fixture f;
+    read_class(&f, class, more);
+    for (int i = 0; i < 8; i++)
+        if (proa_config_window(&f.c, i) != (windows[i] == 'w' ? 5 : 0))
+            fail_msg("%s: layer %d has a window of %d", class, i, (int)proa_config_window(&f.c, i));
+    proa_arena_release(&f.arena);
+}
+
+static void windows(void **state)
+{
+    PROA_UNUSED(state);
+#define TYPES                                                                                                \
+    "\"layer_types\":[\"full_attention\",\"sliding_attention\",\"full_attention\",\"full_attention\","       \
+    "\"full_attention\",\"full_attention\",\"full_attention\",\"sliding_attention\"],"
+#define USED "\"use_sliding_window\":true,\"sliding_window\":5,"
+#define MOE  "\"moe_intermediate_size\":64,\"num_experts\":8,\"shared_expert_intermediate_size\":64,"
+    static const struct {
+        const char *class, *more, *windows;
+    } rows[] = {
+        /* AutoModel reads a Mistral with layer_types as a Ministral; others do not look at them */
+        {"MistralForCausalLM", "\"sliding_window\":5,", "wwwwwwww"},
+        {"MistralForCausalLM", "\"sliding_window\":5," TYPES, ".w.....w"},
+        {"MistralForCausalLM", "\"sliding_window\":5,\"max_window_layers\":4,", "wwwwwwww"},
+        {"MistralForCausalLM", "\"sliding_window\":null,", "........"},
+        {"Starcoder2ForCausalLM", "\"sliding_window\":5," TYPES, "wwwwwwww"},
+        {"Starcoder2ForCausalLM", "", "........"},
+        {"MixtralForCausalLM", "\"num_local_experts\":4,\"sliding_window\":5," TYPES, "wwwwwwww"},
+        {"Phi3ForCausalLM", "\"sliding_window\":5," TYPES, "wwwwwwww"},
+        {"Qwen2ForCausalLM", USED "\"max_window_layers\":3,", "...wwwww"},
+        {"Qwen2ForCausalLM", USED TYPES, ".w.....w"},
+        {"Qwen2ForCausalLM", "\"sliding_window\":5," TYPES, "........"},
+        {"Qwen2MoeForCausalLM", MOE USED "\"max_window_layers\":5,", "w.w.w..."},
+        {"Qwen2MoeForCausalLM", MOE USED TYPES, ".w.....w"},
+        {"Qwen3MoeForCausalLM", MOE USED "\"max_window_layers\":5,", "wwwwwwww"},
+        {"SmolLM3ForCausalLM", USED, "...w...w"},
+        {"SmolLM3ForCausalLM", USED TYPES, ".w.....w"},
+        {"SmolLM3ForCausalLM", "\"sliding_window\":5,", "........"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) check_windows(rows[i].class, rows[i].more, rows[i].windows);
+    fixture f;
+    read_class(&f, "MistralForCausalLM", "");
+    assert_int_equal(proa_config_window(&f.c, 7), 4096);
+    proa_arena_release(&f.arena);
+}
+
+/* Gemma 1 reads hidden_act, in which "gelu" means the tanh form; Gemma 2 and 3 read hidden_activation. Gemma 3 has a
+ * key of Gemma 2 that its attention does not look at. */
+static void gemma(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        const char *class, *more;
+        proa_act act;
+    } rows[] = {
+        {"GemmaForCausalLM", "", PROA_ACT_GELU_TANH},
+        {"GemmaForCausalLM", "\"hidden_act\":\"gelu\",", PROA_ACT_GELU_TANH},
+        {"GemmaForCausalLM", "\"hidden_act\":\"silu\",", PROA_ACT_SILU},
+        {"GemmaForCausalLM", "\"hidden_activation\":\"silu\",", PROA_ACT_GELU_TANH},
+        {"GemmaModel", "\"hidden_act\":\"silu\",", PROA_ACT_SILU},
+        {"Gemma2ForCausalLM", "\"hidden_act\":\"silu\",\"hidden_activation\":\"gelu\",", PROA_ACT_GELU},
+    };
+    fixture f;
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        read_class(&f, rows[i].class, rows[i].more);
+        if (f.c.act != rows[i].act) fail_msg("%s with %s: %d", rows[i].class, rows[i].more, (int)f.c.act);
+        proa_arena_release(&f.arena);
+    }
+    read_class(&f, "Gemma3ForCausalLM", "\"attn_logit_softcapping\":50.0,\"final_logit_softcapping\":30.0,");
+    assert_true(f.c.attention_cap == 0);
+    near(f.c.logit_cap, 30);
+    proa_arena_release(&f.arena);
+    read_class(&f, "Gemma2ForCausalLM", "\"attn_logit_softcapping\":20.0,");
+    near(f.c.attention_cap, 20);
+    proa_arena_release(&f.arena);
+}
+
+/* stanford-crfm's GPT-2 divides the scores of a layer by its number, too; others may not divide them at all. */
+static void gpt_2(void **state)
+{
+    PROA_UNUSED(state);
+#define GPT                                                                                                  \
+    "{\"architectures\":[\"GPT2LMHeadModel\"],\"n_embd\":64,\"n_head\":4,\"n_layer\":3,\"vocab_size\":200,"
+    fixture f;
+    accepted(&f, GPT "\"scale_attn_by_inverse_layer_idx\":true,\"reorder_and_upcast_attn\":true}");
+    near(proa_config_attention_scale(&f.c, 0), 0.25);
+    near(proa_config_attention_scale(&f.c, 2), 0.25 / 3);
+    proa_arena_release(&f.arena);
+    accepted(&f, GPT "\"scale_attn_weights\":false}");
+    near(proa_config_attention_scale(&f.c, 2), 1);
+    proa_arena_release(&f.arena);
+    refused(GPT "\"add_cross_attention\":true}", PROA_UNSUPPORTED, "add_cross_attention");
+}
+
+/* EleutherAI/gpt-neo-1.3B: every second layer has a window, scores are not divided. */
+static void gpt_neo(void **state)
+{
+    PROA_UNUSED(state);
+#define NEO                                                                                                  \
+    "{\"architectures\":[\"GPTNeoForCausalLM\"],\"activation_function\":\"gelu_new\",\"hidden_size\":2048,"  \
+    "\"intermediate_size\":null,\"max_position_embeddings\":2048,\"model_type\":\"gpt_neo\","                \
+    "\"num_heads\":16,\"num_layers\":4,\"vocab_size\":50257,\"window_size\":256,"
+    fixture f;
+    accepted(&f, NEO "\"attention_types\":[[[\"global\",\"local\"],2]]}");
+    for (int i = 0; i < 4; i++) assert_int_equal(proa_config_window(&f.c, i), i % 2 ? 256 : 0);
+    near(f.c.attention_scale, 1);
+    assert_int_equal(f.c.ffn, 8192);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+    refused(NEO "\"attention_types\":[[[\"global\",\"local\"],12]]}", PROA_INVALID, "more than 4 layers");
+    refused(NEO "\"attention_types\":[[[\"global\"],3]]}", PROA_INVALID, "is of 3 layers");
+    refused(NEO "\"attention_types\":[[[\"sparse\"],4]]}", PROA_UNSUPPORTED, "'sparse'");
+}
+
+/* LGAI-EXAONE/EXAONE-3.5-2.4B-Instruct. */
+static void exaone_3(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f,
+             "{\"architectures\":[\"ExaoneForCausalLM\"],\"activation_function\":\"silu\",\"head_dim\":80,"
+             "\"hidden_size\":2560,\"intermediate_size\":7168,\"layer_norm_epsilon\":1e-05,"
+             "\"max_position_embeddings\":32768,\"model_type\":\"exaone\",\"num_attention_heads\":32,"
+             "\"num_key_value_heads\":8,\"num_layers\":30,\"rope_scaling\":{\"factor\":8.0,"
+             "\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,\"original_max_position_embeddings\":8192,"
+             "\"rope_type\":\"llama3\"},\"rope_theta\":1000000,\"tie_word_embeddings\":true,"
+             "\"vocab_size\":102400}");
+    assert_int_equal(f.c.layers, 30);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_LLAMA3);
+    assert_int_equal(f.c.act, PROA_ACT_SILU);
+    near(f.c.norm_eps, 1e-5);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+}
+
+/* Alibaba-NLP/gte-base-en-v1.5: frequencies of NTK with a fixed factor f are (f theta)^(-2i/d) / f^(2/d). */
+static void gte(void **state)
+{
+    PROA_UNUSED(state);
+#define GTE                                                                                                  \
+    "{\"architectures\":[\"NewModel\"],\"hidden_act\":\"gelu\",\"hidden_size\":768,"                         \
+    "\"intermediate_size\":3072,\"layer_norm_eps\":1e-12,\"max_position_embeddings\":8192,"                  \
+    "\"model_type\":\"new\",\"num_attention_heads\":12,\"num_hidden_layers\":12,\"pack_qkv\":true,"          \
+    "\"rope_theta\":500000,\"type_vocab_size\":0,\"vocab_size\":30528,"
+    fixture f;
+    accepted(&f,
+             GTE "\"layer_norm_type\":\"layer_norm\",\"logn_attention_scale\":false,"
+                 "\"position_embedding_type\":\"rope\",\"rope_scaling\":{\"factor\":2.0,\"type\":\"ntk\"}}");
+    near(f.c.rope.theta, 1e6);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_LINEAR);
+    near(f.c.rope.factor, pow(2, 2.0 / 64));
+    assert_int_equal(f.c.context, 8192);
+    assert_int_equal(f.c.types, 0);
+    proa_arena_release(&f.arena);
+    refused(GTE "\"logn_attention_scale\":true}", PROA_UNSUPPORTED, "logn_attention_scale");
+    refused(GTE "\"position_embedding_type\":\"absolute\"}", PROA_UNSUPPORTED, "'absolute'");
+    refused(GTE "\"layer_norm_type\":\"rms_norm\"}", PROA_UNSUPPORTED, "'rms_norm'");
+}
+
+/* Scores are divided by the square root of the number of their terms. */
+static void deberta(void **state)
+{
+    PROA_UNUSED(state);
+#define DEBERTA                                                                                              \
+    "{\"architectures\":[\"DebertaModel\"],\"max_position_embeddings\":32,\"relative_attention\":"           \
+    "true," SIZES
+    static const struct {
+        const char *types;
+        int terms;
+        bool queries, keys_alone;
+    } rows[] = {{"\"c2p|p2c\"", 3, true, false}, {"\"c2p\"", 2, false, false}, {"[\"p2c\"]", 2, true, true}};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        fixture f;
+        char text[1024];
+        snprintf(text, sizeof text, DEBERTA ",\"pos_att_type\":%s}", rows[i].types);
+        accepted(&f, text);
+        near(f.c.attention_scale, 1 / sqrt(8.0 * rows[i].terms));
+        assert_int_equal(f.c.relative.queries, rows[i].queries);
+        assert_int_equal(f.c.relative.keys_alone, rows[i].keys_alone);
+        assert_int_equal(f.c.relative.span, 32);
+        proa_arena_release(&f.arena);
+    }
+    refused(DEBERTA ",\"pos_att_type\":null}", PROA_UNSUPPORTED, "c2p or p2c");
+    refused(DEBERTA ",\"pos_att_type\":\"c2p\",\"talking_head\":true}", PROA_UNSUPPORTED, "talking_head");
+}
+
+/* facebook/dpr-question_encoder-single-nq-base. */
+static void dpr(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "DPRQuestionEncoder", "\"projection_dim\":0,");
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"DPRContextEncoder\"],\"projection_dim\":128," SIZES "}", PROA_UNSUPPORTED,
+            "'projection_dim' 128");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kv_heads), cmocka_unit_test(windows), cmocka_unit_test(gemma),
+        cmocka_unit_test(gpt_2),    cmocka_unit_test(gpt_neo), cmocka_unit_test(exaone_3),
+        cmocka_unit_test(gte),      cmocka_unit_test(deberta), cmocka_unit_test(dpr)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
