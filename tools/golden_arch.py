@@ -200,6 +200,12 @@ ROWS |= {
         hidden_size=48, num_layers=3, num_heads=4, intermediate_size=64, max_position_embeddings=64, window_size=5,
         attention_types=[[["global", "local"], 1], [["local"], 1]], **IDS),
     "exaone": lambda: transformers.ExaoneConfig(**LM),
+    "biogpt": lambda: transformers.BioGptConfig(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64, **IDS),
+    "glm4_moe_lite": lambda: transformers.Glm4MoeLiteConfig(
+        n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, kv_lora_rank=20, q_lora_rank=24, qk_rope_head_dim=8,
+        v_head_dim=12, qk_nope_head_dim=16, mlp_layer_types=["sparse", "dense", "sparse"],
+        **dict(drop(LM, "head_dim", "num_key_value_heads"), num_key_value_heads=4, num_hidden_layers=3)),
     # Windows in layers 0 and 2 of four.
     "qwen2_moe_window": lambda: transformers.Qwen2MoeConfig(
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=20, sliding_window=5,
@@ -222,6 +228,7 @@ MPNET = dict(SMALL, max_position_embeddings=98, pad_token_id=1)
 ALBERT = dict(SMALL, embedding_size=20, num_hidden_layers=3, hidden_act="gelu_new")
 DEBERTA = dict(SMALL, relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0)
 DEBERTA_V2 = dict(drop(DEBERTA, "pos_att_type"), position_buckets=16)
+LONGFORMER = dict(BERT, attention_window=6, type_vocab_size=1, sep_token_id=2)
 # Encoders: the class with its head, and its configuration.
 HEADS = {
     "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
@@ -273,6 +280,9 @@ HEADS = {
     "deberta_v1_qa": ("DebertaForQuestionAnswering", lambda: transformers.DebertaConfig(
         **dict(DEBERTA, pos_att_type="c2p", max_relative_positions=16))),
     "deberta_v1_mlm": ("DebertaForMaskedLM", lambda: transformers.DebertaConfig(**DEBERTA)),
+    "longformer": ("LongformerModel", lambda: transformers.LongformerConfig(**LONGFORMER)),
+    "longformer_token": ("LongformerForTokenClassification", lambda: transformers.LongformerConfig(num_labels=5, **LONGFORMER)),
+    "longformer_mlm": ("LongformerForMaskedLM", lambda: transformers.LongformerConfig(**LONGFORMER)),
     "gte": ("GteModel", lambda: transformers.GteConfig(**dict(SMALL, type_vocab_size=0))),
     "gte_cls": ("GteForSequenceClassification", lambda: transformers.GteConfig(num_labels=1, **SMALL)),
     "gte_token": ("GteForTokenClassification", lambda: transformers.GteConfig(num_labels=5, **SMALL)),

@@ -487,6 +487,9 @@ typedef struct proa_arch {
     A(roberta_token)                                                                                         \
     A(roberta_qa)                                                                                            \
     A(roberta_mlm)                                                                                           \
+    A(longformer)                                                                                            \
+    A(longformer_token)                                                                                      \
+    A(longformer_mlm)                                                                                        \
     A(distilbert)                                                                                            \
     A(distilbert_cls)                                                                                        \
     A(distilbert_token)                                                                                      \
@@ -500,6 +503,7 @@ typedef struct proa_arch {
     A(phimoe)                                                                                                \
     A(deepseek_v2)                                                                                           \
     A(deepseek_v3)                                                                                           \
+    A(glm4_moe_lite)                                                                                         \
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
@@ -555,6 +559,7 @@ typedef struct proa_arch {
     A(starcoder2)                                                                                            \
     A(opt)                                                                                                   \
     A(xglm)                                                                                                  \
+    A(biogpt)                                                                                                \
     A(internlm2)                                                                                             \
     A(baichuan)                                                                                              \
     A(glm)                                                                                                   \

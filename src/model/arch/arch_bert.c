@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bert.c - BERT (also DPR's encoders), RoBERTa (XLM-RoBERTa, CamemBERT), ELECTRA: post-norm encoders with learned
- * positions and token types. Heads: none (hidden states and pooler), sequence classification or regression, token
- * classification (labels of every row), question answering (start and end of the answer), masked language model, and
- * ELECTRA's discriminator. RoBERTa's positions begin after that of the padding token. ELECTRA may have embeddings
- * narrower than its layers.
- * Facts: transformers' modeling_{bert,dpr,roberta,electra}.py. */
+ * arch_bert.c - BERT (also DPR's encoders), RoBERTa (XLM-RoBERTa, CamemBERT), Longformer, ELECTRA: post-norm encoders
+ * with learned positions and token types. Heads: none (hidden states and pooler), sequence classification or
+ * regression, token classification (labels of every row), question answering (start and end of the answer), masked
+ * language model, and ELECTRA's discriminator. RoBERTa's positions begin after that of the padding token. Longformer is
+ * a RoBERTa with a window. ELECTRA may have embeddings narrower than its layers.
+ * Facts: transformers' modeling_{bert,dpr,roberta,longformer,electra}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_ENCODER
@@ -200,6 +200,26 @@ static const char *const roberta_ignored[] = {
     "lm_head.decoder.bias",
     "lm_head.bias",
     NULL};
+/* What reads and gives attention of chosen tokens to all, which no class below has by itself. */
+static const char *const longformer_ignored[] = {
+    "position_ids",
+    "query_global.weight",
+    "query_global.bias",
+    "key_global.weight",
+    "key_global.bias",
+    "value_global.weight",
+    "value_global.bias",
+    "pooler.dense.weight",
+    "pooler.dense.bias",
+    "lm_head.dense.weight",
+    "lm_head.dense.bias",
+    "lm_head.layer_norm.weight",
+    "lm_head.layer_norm.bias",
+    "lm_head.decoder.weight",
+    "lm_head.decoder.bias",
+    "lm_head.bias",
+    NULL};
+static const char *const longformer_beginnings[] = {"roberta.", "longformer.", NULL};
 /* The heads of ELECTRA's two pretraining models. */
 static const char *const electra_ignored[] = {
     "position_ids",
@@ -317,6 +337,26 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
     return finish_bert(c, json, arena, err);
 }
 
+/* attention_window is a number, or one for each layer; a layer sees half of it to each side. Only tokens that the
+ * caller chooses see all others and are seen by all: without them, as here, attention is local. */
+static proa_status finish_longformer(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *list = proa_json_get(json, "attention_window");
+    int64_t window = 512, count = proa_json_len(list);
+    if (count == 0)
+        PROA_TRY(proa_json_get_int(&window, json, "attention_window", 2, PROA_CONTEXT_MAX - 2, err));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t other = proa_json_int(proa_json_at(list, i));
+        if (i == 0) window = other;
+        if (other != window || other < 2 || other >= PROA_CONTEXT_MAX)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "'attention_window' must be one number of 2 or more for all layers");
+    }
+    c->window = window / 2 + 1;
+    c->window_used = true;
+    return finish_roberta(c, json, arena, err);
+}
+
 /* clang-format off */
 #define ENCODER(type, class, config_keys, begin, tensors, skipped, heads, rows, outs)           \
     .name = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,              \
@@ -363,6 +403,16 @@ const proa_arch proa_arch_roberta_qa = {
     ROBERTA("roberta_qa", "ForQuestionAnswering", roberta_qa_tensors, roberta_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_roberta_mlm = {
     ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB)};
+#define LONGFORMER(type, ending, tensors, heads, outs)                                                     \
+    ENCODER(type, STRINGS("Longformer" ending), keys, embed, tensors, longformer_ignored, heads, ALL, outs), \
+    .model_type = "longformer", .prefixes = roberta_prefixes, .prefix_aliases = longformer_beginnings,       \
+    .aliases = roberta_aliases, .finish = finish_longformer
+const proa_arch proa_arch_longformer = {
+    LONGFORMER("longformer", "Model", roberta_bare_tensors, headless, HIDDEN), .pool = pool};
+const proa_arch proa_arch_longformer_token = {
+    LONGFORMER("longformer_token", "ForTokenClassification", roberta_token_tensors, token_head, LABELS)};
+const proa_arch proa_arch_longformer_mlm = {
+    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, VOCAB)};
 const proa_arch proa_arch_electra = {
     ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN, finish_bert)};
 const proa_arch proa_arch_electra_cls = {

@@ -107,9 +107,10 @@ static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
 /* The first layers, and those between the multiples of moe_layer_freq, are dense. */
-static proa_status read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status read_expert_layers(proa_config *c, const proa_json *json, int64_t dense, proa_arena *arena,
+                                      proa_err *err)
 {
-    int64_t dense = 0, step = 1;
+    int64_t step = 1;
     PROA_TRY(proa_json_get_int(&dense, json, "first_k_dense_replace", 0, PROA_LAYERS_MAX, err));
     PROA_TRY(proa_json_get_int(&step, json, "moe_layer_freq", 1, PROA_LAYERS_MAX, err));
     c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
@@ -119,8 +120,8 @@ static proa_status read_expert_layers(proa_config *c, const proa_json *json, pro
 
 static proa_status read_router(proa_config *c, const proa_json *json, proa_err *err)
 {
-    double scale = 1;
-    int64_t chosen = 8, shared = 0, groups = 0, chosen_groups = 0;
+    double scale = c->router.scale > 0 ? (double)c->router.scale : 1;
+    int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = 0, groups = 0, chosen_groups = 0;
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&shared, json, "n_shared_experts", 0, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
@@ -145,7 +146,9 @@ static double attention_scale(const proa_config *c)
     return scale * factor * factor;
 }
 
-static proa_status finish_deepseek(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* dense: how many of the first layers are dense where the file does not say it. */
+static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_t dense, proa_arena *arena,
+                                   proa_err *err)
 {
     if (!c->rope_pairs)
         return PROA_FAIL(err, UNSUPPORTED, "'rope_interleave': rotated halves are not supported");
@@ -153,7 +156,7 @@ static proa_status finish_deepseek(proa_config *c, const proa_json *json, proa_a
     c->kv_heads = 1;
     c->head_dim = c->kv_lora + c->qk_rope;
     c->rotary_dim = c->qk_rope;
-    PROA_TRY(read_expert_layers(c, json, arena, err));
+    PROA_TRY(read_expert_layers(c, json, dense, arena, err));
     PROA_TRY(read_router(c, json, err));
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     c->attention_scale = attention_scale(c);
@@ -166,7 +169,7 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
     proa_str method = {"greedy", 6};
     PROA_TRY(proa_json_get_str(&method, json, "topk_method", err));
     c->rope_pairs = true;
-    PROA_TRY(finish_deepseek(c, json, arena, err));
+    PROA_TRY(finish_deepseek(c, json, 0, arena, err));
     c->router.group_best = 1;
     if (proa_str_is(method, "greedy")) c->router.groups = 0;
     if (c->router.renormalise) c->router.scale = 1;
@@ -176,9 +179,30 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
 static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->router.renormalise = true;
-    PROA_TRY(finish_deepseek(c, json, arena, err));
+    PROA_TRY(finish_deepseek(c, json, 0, arena, err));
     c->router.kind = PROA_ROUTER_SIGMOID;
     c->router.group_best = 2;
+    return PROA_OK;
+}
+
+/* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. mlp_layer_types says "sparse" or "dense"
+ * of each layer. */
+static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *types = proa_json_get(json, "mlp_layer_types");
+    if (!proa_json_get(json, "rms_norm_eps")) c->norm_eps = 1e-5;
+    c->router.renormalise = true;
+    c->router.chosen = 4;
+    c->router.scale = 1.8f;
+    PROA_TRY(finish_deepseek(c, json, 1, arena, err));
+    c->router.kind = PROA_ROUTER_SIGMOID;
+    c->router.group_best = 2;
+    if (!types) return PROA_OK;
+    if (proa_json_len(types) != c->layers)
+        return PROA_FAIL(err, INVALID, "'mlp_layer_types' has %lld entries for %lld layers",
+                         (long long)proa_json_len(types), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        c->expert_layers[i] = proa_str_is(proa_json_str(proa_json_at(types, i)), "sparse");
     return PROA_OK;
 }
 
@@ -190,4 +214,6 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
 
 const proa_arch proa_arch_deepseek_v2 = ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_tensors, finish_v2);
 const proa_arch proa_arch_deepseek_v3 = ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_tensors, finish_v3);
+const proa_arch proa_arch_glm4_moe_lite =
+    ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", v3_tensors, finish_glm);
 /* clang-format on */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_xglm.c - XGLM: a decoder with LayerNorm and biases, sinusoids as positions from row 2 on, and a scaled
- * embedding, which is the head, too. Facts: transformers' modeling_xglm.py. */
+ * arch_xglm.c - XGLM and BioGPT: decoders with LayerNorm and biases, a scaled embedding, which is the head, too, and
+ * positions from row 2 on, which are sinusoids or (BioGPT) learned. Facts: transformers' modeling_{xglm,biogpt}.py. */
 #include "model/arch/arch_rows.h"
 
 #include "base/limits.h"
 #include <math.h>
 
 #define STACK PROA_STACK_DECODER
-#define LAYER "model.layers.%d."
+#define LAYER "layers.%d."
 
 /* clang-format off */
-static const proa_key keys[] = {
+static const proa_key xglm_keys[] = {
     REQUIRED  ("vocab_size",              vocab,   VOCAB),
     REQUIRED  ("d_model",                 hidden,  HIDDEN),
     REQUIRED  ("num_layers",              layers,  LAYERS),
@@ -20,34 +20,53 @@ static const proa_key keys[] = {
     ACTIVATION("activation_function",     GELU),
     SWITCH    ("tie_word_embeddings",     tied,    1),
     END_KEYS};
+static const proa_key biogpt_keys[] = {
+    REQUIRED  ("vocab_size",              vocab,   VOCAB),
+    REQUIRED  ("hidden_size",             hidden,  HIDDEN),
+    REQUIRED  ("num_hidden_layers",       layers,  LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,   HEADS),
+    REQUIRED  ("intermediate_size",       ffn,     FFN),
+    INTEGER   ("max_position_embeddings", context, 1, CONTEXT, 1024),
+    ACTIVATION("hidden_act",              GELU),
+    SWITCH    ("tie_word_embeddings",     tied,    1),
+    END_KEYS};
 
-static const proa_name tensors[] = {
-    TABLE    ("model.embed_tokens.weight",           TOKENS,       VOCAB,  HIDDEN),
+/* M: what the names begin with. */
+#define BODY_TENSORS(M) \
+    TABLE    (M "embed_tokens.weight",           TOKENS,       VOCAB,  HIDDEN),       \
+    VECTOR   (M LAYER "self_attn_layer_norm.weight",   ATTN_NORM,    HIDDEN),         \
+    VECTOR   (M LAYER "self_attn_layer_norm.bias",     ATTN_NORM_B,  HIDDEN),         \
+    MATRIX   (M LAYER "self_attn.q_proj.weight",       QKV,          Q,      HIDDEN), \
+    MATRIX   (M LAYER "self_attn.k_proj.weight",       QKV,          KV,     HIDDEN), \
+    MATRIX   (M LAYER "self_attn.v_proj.weight",       QKV,          KV,     HIDDEN), \
+    VECTOR   (M LAYER "self_attn.q_proj.bias",         QKV_B,        Q),              \
+    VECTOR   (M LAYER "self_attn.k_proj.bias",         QKV_B,        KV),             \
+    VECTOR   (M LAYER "self_attn.v_proj.bias",         QKV_B,        KV),             \
+    MATRIX   (M LAYER "self_attn.out_proj.weight",     O,            HIDDEN, Q),      \
+    VECTOR   (M LAYER "self_attn.out_proj.bias",       O_B,          HIDDEN),         \
+    VECTOR   (M LAYER "final_layer_norm.weight",       FFN_NORM,     HIDDEN),         \
+    VECTOR   (M LAYER "final_layer_norm.bias",         FFN_NORM_B,   HIDDEN),         \
+    MATRIX   (M LAYER "fc1.weight",                    UP,           FFN,    HIDDEN), \
+    VECTOR   (M LAYER "fc1.bias",                      UP_B,         FFN),            \
+    MATRIX   (M LAYER "fc2.weight",                    DOWN,         HIDDEN, FFN),    \
+    VECTOR   (M LAYER "fc2.bias",                      DOWN_B,       HIDDEN),         \
+    VECTOR   (M "layer_norm.weight",             FINAL_NORM,   HIDDEN),               \
+    VECTOR   (M "layer_norm.bias",               FINAL_NORM_B, HIDDEN)
+static const proa_name xglm_tensors[] = {
+    BODY_TENSORS("model."),
     TABLE_SINUSOIDS(ENDS, "model.embed_positions.weight", 0),
-    VECTOR   (LAYER "self_attn_layer_norm.weight",   ATTN_NORM,    HIDDEN),
-    VECTOR   (LAYER "self_attn_layer_norm.bias",     ATTN_NORM_B,  HIDDEN),
-    MATRIX   (LAYER "self_attn.q_proj.weight",       QKV,          Q,      HIDDEN),
-    MATRIX   (LAYER "self_attn.k_proj.weight",       QKV,          KV,     HIDDEN),
-    MATRIX   (LAYER "self_attn.v_proj.weight",       QKV,          KV,     HIDDEN),
-    VECTOR   (LAYER "self_attn.q_proj.bias",         QKV_B,        Q),
-    VECTOR   (LAYER "self_attn.k_proj.bias",         QKV_B,        KV),
-    VECTOR   (LAYER "self_attn.v_proj.bias",         QKV_B,        KV),
-    MATRIX   (LAYER "self_attn.out_proj.weight",     O,            HIDDEN, Q),
-    VECTOR   (LAYER "self_attn.out_proj.bias",       O_B,          HIDDEN),
-    VECTOR   (LAYER "final_layer_norm.weight",       FFN_NORM,     HIDDEN),
-    VECTOR   (LAYER "final_layer_norm.bias",         FFN_NORM_B,   HIDDEN),
-    MATRIX   (LAYER "fc1.weight",                    UP,           FFN,    HIDDEN),
-    VECTOR   (LAYER "fc1.bias",                      UP_B,         FFN),
-    MATRIX   (LAYER "fc2.weight",                    DOWN,         HIDDEN, FFN),
-    VECTOR   (LAYER "fc2.bias",                      DOWN_B,       HIDDEN),
-    VECTOR   ("model.layer_norm.weight",             FINAL_NORM,   HIDDEN),
-    VECTOR   ("model.layer_norm.bias",               FINAL_NORM_B, HIDDEN),
     TIED_HEAD("model.embed_tokens.weight"),
-    MATRIX_IF(UNTIED, "lm_head.weight",              HEAD,         VOCAB,  HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
     END_TENSORS};
-static const char *const prefixes[] = {"model.", NULL};
+static const proa_name biogpt_tensors[] = {
+    BODY_TENSORS("biogpt."),
+    TABLE    ("biogpt.embed_positions.weight", POSITIONS, POSITIONS, HIDDEN),
+    TIED_HEAD("biogpt.embed_tokens.weight"),
+    MATRIX_IF(UNTIED, "output_projection.weight", HEAD, VOCAB, HIDDEN),
+    END_TENSORS};
+static const char *const xglm_prefixes[] = {"model.", NULL}, *const biogpt_prefixes[] = {"biogpt.", NULL};
 /* A tied head's copy, and the sinusoids, which old checkpoints hold. */
-static const char *const ignored[] = {"lm_head.weight", "embed_positions.weights", NULL};
+static const char *const ignored[] = {"lm_head.weight", "output_projection.weight", "embed_positions.weights", NULL};
 
 static const proa_step embed[] = {
     EMBED_TO(X, TOKENS,    SCALED | EXACT),
@@ -66,30 +85,35 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-/* The first token has position 2, and row pad_token_id of the sinusoids is zero: it must be one that no token has. */
-static proa_status finish_xglm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* The first token has position 2. */
+static proa_status finish_biogpt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    int64_t pad = 1;
     bool scaled = true;
     PROA_UNUSED(arena);
     c->norm_eps = 1e-5;
     c->position_offset = 2;
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_embedding", err));
     c->embed_scale = scaled ? sqrt((double)c->hidden) : 1;
+    return PROA_OK;
+}
+
+/* Row pad_token_id of the sinusoids is zero: it must be one that no token has. */
+static proa_status finish_xglm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t pad = 1;
+    PROA_TRY(finish_biogpt(c, json, arena, err));
     PROA_TRY(proa_json_get_int(&pad, json, "pad_token_id", 0, PROA_CONTEXT_MAX, err));
     if (pad >= c->position_offset)
         return PROA_FAIL(err, UNSUPPORTED, "'pad_token_id' is %lld, only 0 and 1 are supported", (long long)pad);
     return PROA_OK;
 }
 
-const proa_arch proa_arch_xglm = {.name = "xglm",
-                                  .model_type = "xglm",
-                                  .hf = STRINGS("XGLMForCausalLM"),
-                                  DECODER(LAYER),
-                                  .keys = keys,
-                                  .names = tensors,
-                                  .prefixes = prefixes,
-                                  .ignored = ignored,
-                                  .stacks = {CAUSAL(embed, layer)},
-                                  .head = head,
-                                  .finish = finish_xglm};
+/* clang-format off */
+#define ROW(type, class)                                                                               \
+    {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(LAYER), .keys = type##_keys,    \
+     .names = type##_tensors, .prefixes = type##_prefixes, .ignored = ignored,                         \
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_##type}
+
+const proa_arch proa_arch_xglm = ROW(xglm, "XGLMForCausalLM");
+const proa_arch proa_arch_biogpt = ROW(biogpt, "BioGptForCausalLM");
+/* clang-format on */

@@ -250,6 +250,41 @@ static void deberta(void **state)
     refused(DEBERTA ",\"pos_att_type\":\"c2p\",\"talking_head\":true}", PROA_UNSUPPORTED, "talking_head");
 }
 
+/* allenai/longformer-base-4096: a window of 512 tokens, half of it to each side. */
+static void longformer(void **state)
+{
+    PROA_UNUSED(state);
+#define LONGFORMER                                                                                           \
+    "{\"architectures\":[\"LongformerModel\"],\"max_position_embeddings\":4098,\"pad_token_id\":1," SIZES
+    fixture f;
+    accepted(&f, LONGFORMER ",\"attention_window\":[512,512,512,512,512,512,512,512]}");
+    assert_int_equal(f.c.context, 4096);
+    assert_int_equal(proa_config_window(&f.c, 7), 257);
+    proa_arena_release(&f.arena);
+    accepted(&f, LONGFORMER ",\"attention_window\":64}");
+    assert_int_equal(proa_config_window(&f.c, 0), 33);
+    proa_arena_release(&f.arena);
+    refused(LONGFORMER ",\"attention_window\":[512,256]}", PROA_UNSUPPORTED, "'attention_window'");
+}
+
+/* zai-org/GLM-4.7-Flash: numbers of its own where keys are missing, and the kind of each layer's FFN. */
+static void glm_flash(void **state)
+{
+    PROA_UNUSED(state);
+#define FLASH                                                                                                \
+    "{\"architectures\":[\"Glm4MoeLiteForCausalLM\"],\"kv_lora_rank\":64,\"moe_intermediate_size\":64,"      \
+    "\"n_routed_experts\":16,\"q_lora_rank\":48,\"qk_nope_head_dim\":24,\"qk_rope_head_dim\":8,"             \
+    "\"v_head_dim\":32," SIZES
+    fixture f;
+    accepted(&f, FLASH "}");
+    assert_int_equal(f.c.router.chosen, 4);
+    near((double)f.c.router.scale, (double)1.8f);
+    near(f.c.norm_eps, 1e-5);
+    for (int i = 0; i < 8; i++) assert_int_equal(proa_config_has_experts(&f.c, i), i > 0);
+    proa_arena_release(&f.arena);
+    refused(FLASH ",\"mlp_layer_types\":[\"dense\"]}", PROA_INVALID, "1 entries for 8 layers");
+}
+
 /* facebook/dpr-question_encoder-single-nq-base. */
 static void dpr(void **state)
 {
@@ -264,8 +299,9 @@ static void dpr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kv_heads), cmocka_unit_test(windows), cmocka_unit_test(gemma),
-        cmocka_unit_test(gpt_2),    cmocka_unit_test(gpt_neo), cmocka_unit_test(exaone_3),
-        cmocka_unit_test(gte),      cmocka_unit_test(deberta), cmocka_unit_test(dpr)};
+        cmocka_unit_test(kv_heads),  cmocka_unit_test(windows), cmocka_unit_test(gemma),
+        cmocka_unit_test(gpt_2),     cmocka_unit_test(gpt_neo), cmocka_unit_test(exaone_3),
+        cmocka_unit_test(gte),       cmocka_unit_test(deberta), cmocka_unit_test(longformer),
+        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
