@@ -249,6 +249,8 @@ HEADS = {
         relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0, position_buckets=16,
         share_att_key=True, norm_rel_ebd="layer_norm", **SMALL)),
     "mpnet": ("MPNetModel", lambda: MPNetConfig(**MPNET)),
+    "splade": ("BertForMaskedLM", lambda: BertConfig(**BERT)),
+    "mpnet_sentence": ("MPNetModel", lambda: MPNetConfig(**MPNET)),
     "mpnet_cls": ("MPNetForSequenceClassification", lambda: MPNetConfig(num_labels=3, **MPNET)),
     "mpnet_token": ("MPNetForTokenClassification", lambda: MPNetConfig(num_labels=5, **MPNET)),
     "mpnet_qa": ("MPNetForQuestionAnswering", lambda: MPNetConfig(**MPNET)),
@@ -519,10 +521,20 @@ def transpose_experts(path):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def write_modules(row, first):
+    (FOLDER / row / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": first}]))
+
+
 def save(row, model, kind, cases):
     if row.endswith("_bf16"):
         model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
+    if row == "mpnet_sentence":  # as all-mpnet-base-v2: a folder of sentence-transformers, whose class is that of its pretraining
+        path = FOLDER / row / "config.json"
+        path.write_text(path.read_text().replace("MPNetModel", "MPNetForMaskedLM"))
+        write_modules(row, "sentence_transformers.models.Transformer")
+    if row == "splade":  # a folder of sentence-transformers that keeps its head
+        write_modules(row, "sentence_transformers.sparse_encoder.models.MLMTransformer")
     if row == "exaone":  # published under its own class, which transformers has as Llama
         path = FOLDER / row / "config.json"
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))

@@ -462,8 +462,9 @@ typedef struct proa_arch {
      * STATES, of which `fuse` makes X. It runs before the embedding (heads/eagle.h). */
     const proa_step *fuse;
     bool of_target;
-    /* Of a decoder: the row of the same model without a head, for folders of sentence-transformers (modules.json),
-     * whose class may be the decoder's all the same (Qwen3-Embedding); NULL: none. */
+    /* Of a language model: the row of the same model without a head, for folders of sentence-transformers
+     * (modules.json), whose class may be that of the language model all the same (Qwen3-Embedding, all-mpnet-base-v2);
+     * NULL: none. */
     const struct proa_arch *embedder;
     proa_head_rows head_rows;
     proa_dim outputs; /* columns of OUT */
@@ -654,10 +655,10 @@ extern const proa_arch *const proa_archs[]; /* NULL-terminated */
 
 /* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
-/* The row of a model whose folder has a modules.json or not. */
-static inline const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool modules)
+/* The row of a model whose folder is one of sentence-transformers or not. */
+static inline const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds)
 {
-    return modules && arch->embedder ? arch->embedder : arch;
+    return embeds && arch->embedder ? arch->embedder : arch;
 }
 /* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */
 PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,

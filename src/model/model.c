@@ -22,6 +22,21 @@
 #include <math.h>
 #include <string.h>
 
+/* Whether the folder is an embedder of sentence-transformers. If its modules begin with a masked language model
+ * (SPLADE), that keeps its head. */
+static bool is_embedder(const proa_files *files)
+{
+    proa_err unread;
+    proa_json *modules = NULL;
+    proa_str type = {"", 0};
+    if (!proa_files_has(files, "modules.json")) return false;
+    if (proa_files_json(&modules, files, "modules.json", PROA_CONFIG_BYTES_MAX, &unread) == PROA_OK)
+        type = proa_json_str(proa_json_get(proa_json_at(modules, 0), "type"));
+    bool masked = proa_str_ends(type, proa_str_c("MLMTransformer"));
+    proa_json_free(modules);
+    return !masked;
+}
+
 static proa_status configure_model(proa_model *m, const proa_files *files, proa_err *err)
 {
     char name[PROA_PATH_MAX];
@@ -31,7 +46,7 @@ static proa_status configure_model(proa_model *m, const proa_files *files, proa_
     if (proa_files_has(files, "generation_config.json"))
         PROA_TRY_OUT(proa_files_json(&generation, files, "generation_config.json", PROA_CONFIG_BYTES_MAX, err));
     if (!m->arch) PROA_TRY_OUT(proa_arch_find(&m->arch, config, err));
-    m->arch = proa_arch_in_folder(m->arch, proa_files_has(files, "modules.json"));
+    m->arch = proa_arch_in_folder(m->arch, is_embedder(files));
     status = proa_arch_configure_as(m->arch, &m->config, config, generation, &m->arena, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", proa_files_name(name, files, "config.json"));
 out:

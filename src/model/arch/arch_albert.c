@@ -138,5 +138,6 @@ const proa_arch proa_arch_albert_token = {
 const proa_arch proa_arch_albert_qa = {
     ROW("albert_qa", ("AlbertForQuestionAnswering"), qa_tensors, token_head, ALL, LABELS)};
 const proa_arch proa_arch_albert_mlm = {
-    ROW("albert_mlm", ("AlbertForMaskedLM", "AlbertForPreTraining"), mlm_tensors, mlm_head, ALL, VOCAB)};
+    ROW("albert_mlm", ("AlbertForMaskedLM", "AlbertForPreTraining"), mlm_tensors, mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_albert};
 /* clang-format on */

@@ -386,7 +386,7 @@ const proa_arch proa_arch_bert_qa = {
 const proa_arch proa_arch_bert_mlm = {
     ENCODER("bert_mlm", STRINGS("BertForMaskedLM", "BertForPreTraining"), keys, embed, mlm_tensors, rows_ignored,
             mlm_head, ALL, VOCAB),
-    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert};
+    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert, .embedder = &proa_arch_bert};
 const proa_arch proa_arch_dpr = {
     ENCODER("dpr", STRINGS("DPRQuestionEncoder", "DPRContextEncoder"), keys, embed, bare_tensors, bare_ignored,
             headless, ALL, HIDDEN),
@@ -402,7 +402,8 @@ const proa_arch proa_arch_roberta_token = {
 const proa_arch proa_arch_roberta_qa = {
     ROBERTA("roberta_qa", "ForQuestionAnswering", roberta_qa_tensors, roberta_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_roberta_mlm = {
-    ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB)};
+    ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_roberta};
 #define LONGFORMER(type, ending, tensors, heads, outs)                                                     \
     ENCODER(type, STRINGS("Longformer" ending), keys, embed, tensors, longformer_ignored, heads, ALL, outs), \
     .model_type = "longformer", .prefixes = roberta_prefixes, .prefix_aliases = longformer_beginnings,       \
@@ -412,7 +413,8 @@ const proa_arch proa_arch_longformer = {
 const proa_arch proa_arch_longformer_token = {
     LONGFORMER("longformer_token", "ForTokenClassification", roberta_token_tensors, token_head, LABELS)};
 const proa_arch proa_arch_longformer_mlm = {
-    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, VOCAB)};
+    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, VOCAB),
+    .embedder = &proa_arch_longformer};
 const proa_arch proa_arch_electra = {
     ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN, finish_bert)};
 const proa_arch proa_arch_electra_cls = {
@@ -425,7 +427,8 @@ const proa_arch proa_arch_electra_qa = {
     ELECTRA("electra_qa", "ElectraForQuestionAnswering", electra_qa_tensors, token_head, ALL, LABELS, finish_bert)};
 const proa_arch proa_arch_electra_disc = {
     ELECTRA("electra_disc", "ElectraForPreTraining", electra_disc_tensors, electra_disc_head, ALL, LABELS,
-            finish_discriminator)};
+            finish_discriminator), .embedder = &proa_arch_electra};
 const proa_arch proa_arch_electra_mlm = {
-    ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB, finish_bert)};
+    ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB, finish_bert),
+    .embedder = &proa_arch_electra};
 /* clang-format on */

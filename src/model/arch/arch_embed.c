@@ -102,5 +102,5 @@ const proa_arch proa_arch_eurobert = {
 const proa_arch proa_arch_eurobert_mlm = {
     ROW("eurobert_mlm", "eurobert", "EuroBertForMaskedLM", eurobert, eurobert_mlm_tensors, layer, finish_eurobert),
     .head = score, .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_VOCAB,
-    .stacks = {[STACK] = {embed, layer, NULL, false}}};
+    .stacks = {[STACK] = {embed, layer, NULL, false}}, .embedder = &proa_arch_eurobert};
 /* clang-format on */

@@ -150,5 +150,7 @@ const proa_arch proa_arch_gte = {ROW("gte", "Model", bare_tensors, headless, ALL
 const proa_arch proa_arch_gte_cls = {ROW("gte_cls", "ForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_gte_token = {
     ROW("gte_token", "ForTokenClassification", token_tensors, token_head, ALL, LABELS)};
-const proa_arch proa_arch_gte_mlm = {ROW("gte_mlm", "ForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB)};
+const proa_arch proa_arch_gte_mlm = {
+    ROW("gte_mlm", "ForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_gte};
 /* clang-format on */

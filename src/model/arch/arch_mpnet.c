@@ -136,5 +136,5 @@ const proa_arch proa_arch_mpnet_token = {
 const proa_arch proa_arch_mpnet_qa = {
     ROW("mpnet_qa", "MPNetForQuestionAnswering", qa_tensors, token_head, ALL, LABELS)};
 const proa_arch proa_arch_mpnet_mlm = {
-    ROW("mpnet_mlm", "MPNetForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB)};
+    ROW("mpnet_mlm", "MPNetForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB), .embedder = &proa_arch_mpnet};
 /* clang-format on */

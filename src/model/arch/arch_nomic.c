@@ -90,7 +90,9 @@ static const proa_name mlm_tensors[] = {
 static const char *const prefixes[] = {MODEL, NULL};
 static const char *const aliases[] = {"cls.predictions.decoder.bias", "cls.predictions.bias", NULL};
 static const char *const ignored[] = {
-    "rotary_emb.inv_freq", "position_ids", "cls.predictions.decoder.weight", "cls.predictions.bias", NULL};
+    "rotary_emb.inv_freq", "position_ids", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
+    "cls.predictions.bias", "cls.predictions.transform.dense.weight", "cls.predictions.transform.dense.bias",
+    "cls.predictions.transform.layer_norm.weight", "cls.predictions.transform.layer_norm.bias", NULL};
 
 static const proa_step embed[] = {
     EMBED_TO(D, TOKENS, 0),
@@ -211,17 +213,19 @@ static proa_status finish_nomic(proa_config *c, const proa_json *json, proa_aren
 }
 
 /* clang-format off */
-#define NOMIC(type, class, tensors, heads, rows, outs) \
+#define NOMIC(type, class, tensors, heads, rows, outs, form) \
     {.name = type, .hf = STRINGS(class), .model_type = "nomic_bert", .kind = PROA_KIND_ENCODER,                \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes, .aliases = aliases,     \
      .ignored = ignored, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = heads,                      \
-     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_nomic}
+     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_nomic,                          \
+     .embedder = form}
 
-const proa_arch proa_arch_nomic_bert = NOMIC("nomic_bert", "NomicBertModel", bare_tensors, headless, ALL, HIDDEN);
+const proa_arch proa_arch_nomic_bert =
+    NOMIC("nomic_bert", "NomicBertModel", bare_tensors, headless, ALL, HIDDEN, NULL);
 const proa_arch proa_arch_nomic_bert_cls =
-    NOMIC("nomic_bert_cls", "NomicBertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS);
+    NOMIC("nomic_bert_cls", "NomicBertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS, NULL);
 const proa_arch proa_arch_nomic_bert_token =
-    NOMIC("nomic_bert_token", "NomicBertForTokenClassification", token_tensors, token_head, ALL, LABELS);
+    NOMIC("nomic_bert_token", "NomicBertForTokenClassification", token_tensors, token_head, ALL, LABELS, NULL);
 const proa_arch proa_arch_nomic_bert_mlm =
-    NOMIC("nomic_bert_mlm", "NomicBertForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB);
+    NOMIC("nomic_bert_mlm", "NomicBertForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB, &proa_arch_nomic_bert);
 /* clang-format on */

@@ -285,6 +285,38 @@ static void glm_flash(void **state)
     refused(FLASH ",\"mlp_layer_types\":[\"dense\"]}", PROA_INVALID, "1 entries for 8 layers");
 }
 
+/* In a folder of sentence-transformers a masked language model has no head, as all-mpnet-base-v2. */
+static void folders(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const rows[][2] = {{"MPNetForMaskedLM", "mpnet"},
+                                          {"RobertaForMaskedLM", "roberta"},
+                                          {"BertForMaskedLM", "bert"},
+                                          {"BertForPreTraining", "bert"},
+                                          {"DistilBertForMaskedLM", "distilbert"},
+                                          {"AlbertForMaskedLM", "albert"},
+                                          {"ModernBertForMaskedLM", "modernbert"},
+                                          {"DebertaV2ForMaskedLM", "deberta"},
+                                          {"DebertaForMaskedLM", "deberta_v1"},
+                                          {"NomicBertForMaskedLM", "nomic_bert"},
+                                          {"XLNetLMHeadModel", "xlnet"},
+                                          {"ElectraForPreTraining", "electra"},
+                                          {"NewForMaskedLM", "gte"},
+                                          {"EuroBertForMaskedLM", "eurobert"}};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        proa_err err;
+        proa_json *json = NULL;
+        const proa_arch *arch = NULL;
+        char text[128];
+        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"]}", rows[i][0]);
+        assert_int_equal(proa_json_parse(&json, proa_str_c(text), "config.json", &err), PROA_OK);
+        assert_int_equal(proa_arch_find(&arch, json, &err), PROA_OK);
+        assert_string_equal(proa_arch_in_folder(arch, true)->name, rows[i][1]);
+        assert_ptr_equal(proa_arch_in_folder(arch, false), arch);
+        proa_json_free(json);
+    }
+}
+
 /* facebook/dpr-question_encoder-single-nq-base. */
 static void dpr(void **state)
 {
@@ -302,6 +334,6 @@ int main(void)
         cmocka_unit_test(kv_heads),  cmocka_unit_test(windows), cmocka_unit_test(gemma),
         cmocka_unit_test(gpt_2),     cmocka_unit_test(gpt_neo), cmocka_unit_test(exaone_3),
         cmocka_unit_test(gte),       cmocka_unit_test(deberta), cmocka_unit_test(longformer),
-        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr)};
+        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr),     cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
