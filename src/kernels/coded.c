@@ -514,6 +514,14 @@ static void copy_coded_rows(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) copy_coded_row(arg, i);
 }
 
+float proa_coded_row_scale(const proa_weight *w, int64_t row)
+{
+    float scale;
+    memcpy(&scale, (const char *)w->data + proa_coded_rows_of(w->N, w->K).scales_at + 4 * row, 4);
+    return scale;
+}
+
+/* Each part of a row has its scale. */
 static void copy_scaled_rows(proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
 {
     proa_coded_rows at = proa_coded_rows_of(to->N, to->K), from_at = proa_coded_rows_of(from->N, from->K);

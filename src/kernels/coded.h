@@ -159,8 +159,10 @@ static inline int64_t proa_plain_leading_dim(proa_wfmt format, int64_t K)
     return (K + step - 1) / step * step;
 }
 
-/* Copies a rectangle (ops.h, proa_copy_packed_fn). Of I8W and FP8 the rows are whole. */
+/* Copies a rectangle (ops.h, proa_copy_packed_fn). */
 void proa_coded_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect);
+/* The scale of a row of I8W or FP8 (ops.h, proa_row_scale_fn). */
+float proa_coded_row_scale(const proa_weight *w, int64_t row);
 
 /* Number (n, k) of packed bytes, for tests. */
 float proa_coded_number(const void *packed, const proa_weight *w, int64_t n, int64_t k);

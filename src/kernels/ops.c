@@ -148,7 +148,7 @@ static const packed_layout *find_layout(const char *layout)
 #if defined(__x86_64__)
         {PROA_PANELS_LAYOUT, proa_panels_copy, proa_panels_row_scale},
 #endif
-        {PROA_CUDA_LAYOUT, proa_coded_copy, NULL}
+        {PROA_CUDA_LAYOUT, proa_coded_copy, proa_coded_row_scale}
     };
     for (size_t i = 0; i < PROA_COUNT(known); i++)
         if (strcmp(layout, known[i].layout) == 0) return &known[i];

@@ -104,12 +104,12 @@ extern const char *const proa_op_names[];
 
 /* Copies a rectangle between two weights of one format and layout, both in host memory, `to` one of zeros. Codes stay
  * as they are. Columns come in whole groups that have one scale (proa_wfmt_group); a partial group must be the last one
- * of both weights. Rows of I8 may be parted anywhere: each part has the scale of the row. */
+ * of both weights. Rows of I8, I8W and FP8 may be parted anywhere: each part has the scale of the row. */
 typedef void proa_copy_packed_fn(proa_pool *pool, proa_weight *to, const proa_weight *from,
                                  const proa_packed_rect *rect);
 /* The function for a layout (proa_ops.layout), also of a device; NULL: the layout is unknown. */
 proa_copy_packed_fn *proa_copy_packed_find(const char *layout);
-/* The scale of a row of I8 in host memory. NULL: the layout has none of it. */
+/* The scale of a row in host memory, of a format whose rows have one. NULL: the layout is unknown. */
 typedef float proa_row_scale_fn(const proa_weight *w, int64_t row);
 proa_row_scale_fn *proa_row_scale_find(const char *layout);
 

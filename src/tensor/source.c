@@ -97,6 +97,18 @@ proa_tensor_source proa_tensor_source_cols_of(const proa_tensor_source *s, int64
     return cols;
 }
 
+proa_tensor_source proa_tensor_source_whole_rows(const proa_tensor_source *s)
+{
+    proa_tensor_source whole = *s;
+    whole.cols_before = whole.cols_behind = 0;
+    whole.view.shape[1] += s->cols_before + s->cols_behind;
+    if (s->encoding == PROA_ENCODING_PLAIN && s->col_order.count[0] == 0)
+        whole.view.data = (char *)s->view.data -
+                          s->cols_before * s->view.stride[1] * proa_dtype_bytes(s->view.dtype);
+    else whole.first_col -= s->cols_before;
+    return whole;
+}
+
 bool proa_tensor_source_is_dense(const proa_tensor_source *s)
 {
     return proa_tensor_source_is_plain(s) && proa_view_dense(s->view);

@@ -137,6 +137,8 @@ proa_tensor_source proa_tensor_source_rows_of(const proa_tensor_source *s, int64
 int64_t proa_tensor_source_col_block(const proa_tensor_source *s);
 /* Columns [first, first + count) of a matrix; of an encoded one both in whole blocks, or up to its end. */
 proa_tensor_source proa_tensor_source_cols_of(const proa_tensor_source *s, int64_t first, int64_t count);
+/* With the columns before and behind, which other ranks have. */
+proa_tensor_source proa_tensor_source_whole_rows(const proa_tensor_source *s);
 /* Bytes of the stored numbers (of a PLAIN tensor with strides: from the first to the last); 0 for an empty tensor. */
 int64_t proa_tensor_source_bytes(const proa_tensor_source *s);
 /* Whether the numbers are, or were before they were packed, floats of type s->view.dtype, not encoded ones. */

@@ -4,6 +4,7 @@
 #include "scene.h"
 
 #include "base/checked.h"
+#include "kernels/coded.h"
 #include <math.h>
 
 /* ---- one input, one output ---- */
@@ -1023,6 +1024,41 @@ static void pack_f64(tester *t, const test_weight *right, proa_view x)
     free(wide);
 }
 
+/* Of rows with one scale a rank that has some columns takes that of the whole row: its part is what copying gives. The
+ * columns of the source are side by side, or (as of Conv1D) its rows are. */
+static void pack_columns(tester *t, const test_weight *whole, proa_view x)
+{
+    const proa_wfmt format = whole->w.format;
+    proa_copy_packed_fn *copy = proa_copy_packed_find(t->tables[0].ops->layout);
+    int64_t N = x.shape[0], K = x.shape[1], first = K / 3, count = K - first - K / 4;
+    if (proa_wfmt_group(format) != 0 || count < 1) return;
+    canvas turned = odd_canvas(K, N);
+    for (int64_t n = 0; n < N; n++)
+        for (int64_t k = 0; k < K; k++)
+            proa_view_f32(turned.view)[k * turned.view.stride[0] + n] = proa_view_f32(x)[n * x.stride[0] + k];
+    const proa_view from[] = {x, proa_view_transpose(turned.view)};
+    for (int i = 0; i < 2; i++) {
+        proa_tensor_source source = proa_tensor_source_of(proa_view_cols(from[i], first, first + count));
+        source.cols_before = first, source.cols_behind = K - first - count;
+        test_weight part = test_weight_pack(&t->tables[0], format, count, &source, 1);
+        proa_weight want = part.w, all = whole->w;
+        const proa_packed_rect rect = {.rows = N, .cols = count, .from_col = first};
+        want.data = calloc(1, (size_t)want.bytes);
+        PROA_ASSERT(want.data);
+        copy(t->tables[0].pool, &want, &all, &rect);
+        expect(t, test_weight_guard_holds(&part), "%s [%d,%d]: wrote beyond pack_bytes",
+               proa_wfmt_name(format), (int)N, (int)K);
+        memset(part.w.data, 0, (size_t)part.w.bytes); /* what is between codes and scales may stay as it is */
+        t->tables[0].ops->pack(&t->tables[0], &part.w, &source, 1);
+        expect(t, memcmp(part.w.data, want.data, (size_t)want.bytes) == 0,
+               "%s [%d,%d]: a rank's columns are not those of the whole", proa_wfmt_name(format), (int)N,
+               (int)K);
+        free(want.data);
+        test_weight_free(&part);
+    }
+    canvas_free(&turned);
+}
+
 /* The packed bytes must not depend on the threads, nor on how the rows were split into sources. */
 static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
 {
@@ -1043,6 +1079,7 @@ static void pack_case(tester *t, proa_wfmt format, int64_t N, int64_t K)
         test_weight_free(&two);
     }
     pack_f64(t, &one, x.view);
+    pack_columns(t, &one, x.view);
     test_weight_free(&one);
     canvas_free(&x);
 }

@@ -975,7 +975,10 @@ const proa_ops *hosted_table(const char *name, proa_err *err)
     static proa_ops table;
     static proa_decode_ops decode;
     if (proa_device_open(&device, name, err) != PROA_OK) return NULL;
-    table = (proa_ops){.name = device->ops->name, .pack_bytes = device->ops->pack_bytes, .decode = &decode};
+    table = (proa_ops){.name = device->ops->name,
+                       .layout = device->ops->layout,
+                       .pack_bytes = device->ops->pack_bytes,
+                       .decode = &decode};
 #define PROA_OP(name, args) table.name = name;
 #include "kernels/ops.def"
 #undef PROA_OP

@@ -25,6 +25,11 @@ static int64_t element_bytes(proa_wfmt format)
     return is_widened(format) ? 4 : format == PROA_WFMT_I8 ? 1 : 2;
 }
 
+static bool has_scales_of_rows(proa_wfmt format)
+{
+    return format == PROA_WFMT_I8 || format == PROA_WFMT_I8W || format == PROA_WFMT_FP8;
+}
+
 static int64_t scales_at(int64_t N, int64_t K)
 {
     return proa_round_up(N * K, 64);
@@ -36,14 +41,19 @@ int64_t proa_pack_bytes_reference(proa_wfmt format, int64_t N, int64_t K)
     return format == PROA_WFMT_I8 ? scales_at(N, K) + 4 * N : proa_round_up(N * K * element_bytes(format), 64);
 }
 
-/* row: with the numbers of other ranks, [before + K + behind]. */
-static void pack_i8_row(const proa_weight *w, int64_t n, const float *row, int64_t before, int64_t behind)
+/* Numbers of a row, and all that have one scale with them, of other ranks too. */
+typedef struct whole_row {
+    const float *own, *all;
+    int64_t count; /* of all */
+} whole_row;
+
+static void pack_i8_row(const proa_weight *w, int64_t n, const whole_row *whole)
 {
     int8_t *q = (int8_t *)w->data + n * w->K;
+    const float *row = whole->own;
     int finite;
-    float largest = proa_i8_largest(row, before + w->K + behind, 1, &finite);
+    float largest = proa_i8_largest(whole->all, whole->count, 1, &finite);
     float scale = proa_i8_scale(largest, finite);
-    row += before;
     for (int64_t k = 0; k < w->K; k++) q[k] = proa_i8_round(row[k], scale);
     ((float *)(void *)((char *)w->data + scales_at(w->N, w->K)))[n] = scale;
 }
@@ -61,10 +71,10 @@ static float extreme_value(const float *v, int64_t n, int *finite)
 }
 
 /* Each number becomes what its quantised form stands for. */
-static void round_numbers(proa_wfmt format, float *v, int64_t n)
+static void round_numbers(proa_wfmt format, float *v, int64_t n, const float *all, int64_t count)
 {
     int finite;
-    float most = extreme_value(v, n, &finite), scale;
+    float most = extreme_value(all, count, &finite), scale;
     if (format == PROA_WFMT_I4) {
         scale = proa_f16_to_f32(proa_f32_to_f16(finite ? proa_i4_best_scale(v, n, most) : NAN));
         for (int64_t i = 0; i < n; i++) v[i] = (float)proa_i4_round(v[i], scale) * scale;
@@ -77,23 +87,29 @@ static void round_numbers(proa_wfmt format, float *v, int64_t n)
     }
 }
 
-static void pack_widened_row(const proa_weight *w, int64_t n, const float *row)
+static void pack_widened_row(const proa_weight *w, int64_t n, const whole_row *row)
 {
     float *out = (float *)w->data + n * w->K;
-    int64_t each = w->format == PROA_WFMT_I4 ? PROA_I4_GROUP : w->K;
-    memcpy(out, row, (size_t)w->K * sizeof *out);
-    for (int64_t k = 0; k < w->K && w->format != PROA_WFMT_F32; k += each)
-        round_numbers(w->format, out + k, proa_min64(each, w->K - k));
+    memcpy(out, row->own, (size_t)w->K * sizeof *out);
+    if (has_scales_of_rows(w->format)) round_numbers(w->format, out, w->K, row->all, row->count);
+    for (int64_t k = 0; k < w->K && w->format == PROA_WFMT_I4; k += PROA_I4_GROUP) {
+        int64_t count = proa_min64(PROA_I4_GROUP, w->K - k);
+        round_numbers(w->format, out + k, count, row->own + k, count);
+    }
 }
 
-static void pack_row(const proa_weight *w, int64_t n, const float *row)
+static void pack_row(const proa_weight *w, int64_t n, const whole_row *row)
 {
+    if (w->format == PROA_WFMT_I8) {
+        pack_i8_row(w, n, row);
+        return;
+    }
     if (is_widened(w->format)) {
         pack_widened_row(w, n, row);
         return;
     }
     proa_dtype dtype = w->format == PROA_WFMT_F16 ? PROA_DTYPE_F16 : PROA_DTYPE_BF16;
-    proa_from_f32((char *)w->data + n * w->K * element_bytes(w->format), dtype, row, w->K);
+    proa_from_f32((char *)w->data + n * w->K * element_bytes(w->format), dtype, row->own, w->K);
 }
 
 void proa_reference_copy(proa_pool *pool, proa_weight *to, const proa_weight *from, const proa_packed_rect *rect)
@@ -124,8 +140,8 @@ void proa_pack_reference(proa_ctx *c, proa_weight *w, const proa_tensor_source *
     int64_t n = 0;
     bool coded = proa_coded_is_kept(w->format, sources, count);
     if (proa_group_order(w)) proa_coded_order(proa_group_order(w), &sources[0]);
-    bool i8 = w->format == PROA_WFMT_I8;
-    int64_t before = i8 ? sources[0].cols_before : 0, behind = i8 ? sources[0].cols_behind : 0;
+    bool whole = has_scales_of_rows(w->format);
+    int64_t before = whole ? sources[0].cols_before : 0, behind = whole ? sources[0].cols_behind : 0;
     int64_t cols = before + w->K + behind;
     float *numbers = proa_malloc((size_t)proa_max64(cols, 1) * sizeof *numbers);
     for (int i = 0; i < count; i++)
@@ -139,8 +155,7 @@ void proa_pack_reference(proa_ctx *c, proa_weight *w, const proa_tensor_source *
                 continue;
             }
             proa_tensor_source_read(&sources[i], row, -before, cols, numbers);
-            if (i8) pack_i8_row(w, n++, numbers, before, behind);
-            else pack_row(w, n++, numbers);
+            pack_row(w, n++, &(whole_row){numbers + before, numbers, cols});
         }
     PROA_ASSERT(n == w->N);
     free(numbers);

@@ -142,7 +142,8 @@ static proa_weight one_matrix(const placed_weight *w, int64_t matrix)
  * versions rounded what each part has. */
 static bool has_scales_of_rows(const repacker *r, const piece *p, int64_t matrix)
 {
-    if (!r->row_scale || r->to.param->matrix.format != PROA_WFMT_I8) return false;
+    const proa_weight *format = &r->to.param->matrix;
+    if (!r->row_scale || format->permuted || proa_wfmt_group(format->format) != 0) return false;
     const proa_weight source = one_matrix(&p->source, p->matrix);
     for (int32_t i = 0; i < r->m->parts->count; i++) {
         placed_weight w;

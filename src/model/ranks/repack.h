@@ -13,8 +13,9 @@
 typedef struct proa_packed_parts proa_packed_parts;
 
 /* Opens all parts and checks that they have every weight of the plan. UNSUPPORTED: the kernels of this device cannot
- * cut their layout, or a weight would have to be rounded again, because a group of numbers with one scale (in a GPU's
- * int8 and fp8: a row) would be cut or joined. CORRUPT: the parts do not fit together. */
+ * cut their layout, or a weight would have to be rounded again: a group of numbers with one scale would be cut or
+ * joined, or rows of int8 and fp8 have other scales in each part, as older versions packed them. CORRUPT: the parts do
+ * not fit together. */
 PROA_MUST_CHECK proa_status proa_repack_open(proa_model *m, const char *path, const proa_model_options *o,
                                              proa_err *err);
 void proa_repack_close(proa_packed_parts *parts); /* NULL is fine */

@@ -6,6 +6,7 @@
 #include "base/compiler.h"
 #include "kernels/coded.h"
 #include "kernels/ops.h"
+#include "kernels/quant.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,11 +66,10 @@ static void expect_equal(const weight_case *t, proa_weight *have, proa_weight *w
     proa_pages_free(want->data, want->bytes);
 }
 
-/* Where columns may be cut: anywhere, between groups, or nowhere. A row of I8 has its scale in each part. */
+/* Where columns may be cut: anywhere, or between groups. A row with one scale has it in each part. */
 static int64_t column(const weight_case *t, int64_t any)
 {
-    int64_t group = t->format == PROA_WFMT_I8 ? 1 : proa_wfmt_group(t->format);
-    if (group == 0) return any < COLS ? 0 : COLS;
+    int64_t group = proa_max64(1, proa_wfmt_group(t->format));
     return any < COLS ? any / group * group : any;
 }
 
@@ -151,21 +151,32 @@ static void pack_cuda_numbers(proa_weight *w, const proa_view *v)
     }
 }
 
-/* Codes of a row by itself: only whole rows are copied. */
-static void pack_cuda_rows(proa_weight *w, const proa_view *v)
+/* Codes of a row with the scale of the whole row. */
+static void pack_cuda_rows(proa_weight *w, const proa_tensor_source *source)
 {
+    const proa_tensor_source whole = proa_tensor_source_whole_rows(source);
     proa_coded_rows at = proa_coded_rows_of(w->N, w->K);
+    float row[COLS];
+    int finite;
+    assert_int_equal(proa_tensor_source_cols(&whole), COLS);
     for (int64_t n = 0; n < w->N; n++) {
-        const float *from = (const float *)v->data + n * v->stride[0];
-        for (int64_t k = 0; k < w->K; k++) ((char *)w->data)[n * at.row_bytes + k] = (char)(from[k] * 200);
-        memcpy((char *)w->data + at.scales_at + 4 * n, from, 4);
+        uint8_t *to = (uint8_t *)w->data + n * at.row_bytes;
+        proa_tensor_source_read(&whole, n, 0, COLS, row);
+        float largest = proa_i8_largest(row, COLS, 1, &finite);
+        float scale = w->format == PROA_WFMT_FP8 ? proa_fp8_scale(largest, finite)
+                                                 : proa_i8_scale(largest, finite);
+        for (int64_t k = 0; k < w->K; k++) {
+            float v = row[source->cols_before + k];
+            to[k] = w->format == PROA_WFMT_FP8 ? proa_fp8_round(v, scale) : (uint8_t)proa_i8_round(v, scale);
+        }
+        memcpy((char *)w->data + at.scales_at + 4 * n, &scale, 4);
     }
 }
 
 static void pack_cuda(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     if (proa_wfmt_is_coded(w->format)) proa_coded_pack(c->pool, w->data, w, sources, count);
-    else if (w->format == PROA_WFMT_I8W || w->format == PROA_WFMT_FP8) pack_cuda_rows(w, &sources[0].view);
+    else if (w->format == PROA_WFMT_I8W || w->format == PROA_WFMT_FP8) pack_cuda_rows(w, &sources[0]);
     else pack_cuda_numbers(w, &sources[0].view);
 }
 
@@ -203,7 +214,23 @@ static void scales_of_rows(void **state)
         proa_pool_free(t.c.pool);
         proa_ctx_release(&t.c);
     }
-    assert_null(proa_row_scale_find(PROA_CUDA_LAYOUT));
+}
+
+/* I8W and FP8 of a GPU. */
+static void scales_of_rows_of_a_gpu(void **state)
+{
+    PROA_UNUSED(state);
+    const proa_ops ops = {.name = "cuda", .layout = PROA_CUDA_LAYOUT, .pack_bytes = cuda_bytes, .pack = pack_cuda};
+    const proa_wfmt formats[] = {PROA_WFMT_I8W, PROA_WFMT_FP8};
+    proa_row_scale_fn *scale = proa_row_scale_find(ops.layout);
+    assert_non_null(scale);
+    for (size_t f = 0; f < PROA_COUNT(formats); f++) {
+        weight_case t = {.c = {.ops = &ops}, .format = formats[f]};
+        proa_weight whole = packed_part(&t, 0, ROWS, 0, COLS), part = packed_part(&t, 40, 60, 101, 29);
+        for (int64_t i = 0; i < part.N; i++)
+            assert_true(scale(&part, i) == scale(&whole, 40 + i) && scale(&part, i) > 0);
+        proa_pages_free(whole.data, whole.bytes), proa_pages_free(part.data, part.bytes);
+    }
 }
 
 static void tables_of_the_cpu(void **state)
@@ -219,6 +246,7 @@ int main(void)
 {
     fill_numbers();
     const struct CMUnitTest tests[] = {cmocka_unit_test(tables_of_the_cpu), cmocka_unit_test(layout_of_a_gpu),
-                                       cmocka_unit_test(scales_of_rows)};
+                                       cmocka_unit_test(scales_of_rows),
+                                       cmocka_unit_test(scales_of_rows_of_a_gpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

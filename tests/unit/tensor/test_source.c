@@ -219,15 +219,41 @@ static void in_pieces(void **state)
     }
 }
 
+/* Columns that are taken of a matrix, with those before and behind: the matrix. */
+static void whole_rows(void **state)
+{
+    PROA_UNUSED(state);
+    float numbers[20], out[5], want[5];
+    proa_view v = numbered(numbers, 4, 5);
+    const proa_tensor_piece piece[2] = {{proa_view_cols(v, 0, 3), 0, 0}, {proa_view_cols(v, 3, 5), 0, 3}};
+    proa_tensor_pieces pieces = {.cols = 5, .count = 2, .piece = piece};
+    proa_tensor_source all[4];
+    for (int i = 0; i < 4; i++) all[i] = proa_tensor_source_of(i == 3 ? proa_view_transpose(v) : v);
+    all[1].col_order = (proa_row_order){.first = 4, .count = {1, 5, 1}, .step = {0, -1, 0}};
+    all[2].encoding = PROA_ENCODING_PIECES, all[2].view.data = &pieces;
+    for (int i = 0; i < 4; i++) {
+        int64_t cols = proa_tensor_source_cols(&all[i]);
+        proa_tensor_source part = proa_tensor_source_cols_of(&all[i], 1, 2);
+        part.cols_before = 1, part.cols_behind = cols - 3;
+        const proa_tensor_source whole = proa_tensor_source_whole_rows(&part);
+        assert_int_equal(proa_tensor_source_cols(&whole), cols);
+        assert_true(whole.cols_before == 0 && whole.cols_behind == 0);
+        for (int64_t row = 0; row < proa_tensor_source_rows(&whole); row++) {
+            proa_tensor_source_read(&whole, row, 0, cols, out);
+            proa_tensor_source_read(&all[i], row, 0, cols, want);
+            assert_memory_equal(out, want, (size_t)cols * sizeof(float));
+        }
+        check_walk(&whole, 1);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(row_order),
-                                       cmocka_unit_test(even_rows_first),
-                                       cmocka_unit_test(decoded),
-                                       cmocka_unit_test(many_and_none),
-                                       cmocka_unit_test(in_pieces),
-                                       cmocka_unit_test(sinusoids),
-                                       cmocka_unit_test(sinusoids_with_both_ends),
-                                       cmocka_unit_test(turned)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(row_order), cmocka_unit_test(even_rows_first),
+        cmocka_unit_test(decoded),   cmocka_unit_test(many_and_none),
+        cmocka_unit_test(in_pieces), cmocka_unit_test(whole_rows),
+        cmocka_unit_test(sinusoids), cmocka_unit_test(sinusoids_with_both_ends),
+        cmocka_unit_test(turned)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

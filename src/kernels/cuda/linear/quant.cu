@@ -33,11 +33,11 @@ struct packing {
     char *scales; /* of all */
     quant_layout at;
     int64_t row, col, first; /* strides of the source; its first output */
-    int K;
+    int K, before, cols;     /* other ranks have numbers of a row before these K, in all `cols` */
     proa_coded_layout int4;
 };
 
-/* A block for each output: its scale, then its bytes. */
+/* A block for each output: its scale, which is the same in all ranks, then its bytes. */
 template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, const From *src)
 {
     __shared__ float scratch[33];
@@ -47,7 +47,7 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
     if (threadIdx.x == 0) odd = 0;
     gpu_wait();
     __syncthreads();
-    for (int k = threadIdx.x; k < p.K; k += THREADS) {
+    for (int k = threadIdx.x; k < p.cols; k += THREADS) {
         float a = fabsf(gpu_to_f32(from[k * p.col]));
         if (a < INFINITY) largest = fmaxf(largest, a);
         else odd = 1;
@@ -56,7 +56,7 @@ template <int FORMAT, typename From> __global__ void pack_row_kernel(packing p, 
     float scale = FORMAT == PROA_WFMT_FP8 ? proa_fp8_scale(largest, !odd) : proa_i8_scale(largest, !odd);
     uint8_t *to = (uint8_t *)p.rows + blockIdx.x * p.at.row_bytes;
     for (int k = threadIdx.x; k < p.K; k += THREADS) {
-        float v = gpu_to_f32(from[k * p.col]);
+        float v = gpu_to_f32(from[(p.before + k) * p.col]);
         to[k] = FORMAT == PROA_WFMT_FP8 ? proa_fp8_round(v, scale) : (uint8_t)proa_i8_round(v, scale);
     }
     if (threadIdx.x == 0) ((float *)p.scales)[p.first + blockIdx.x] = scale;
@@ -144,28 +144,40 @@ static void pack_coded(proa_ctx *c, proa_weight *w, const proa_tensor_source *so
     free(packed);
 }
 
+/* Rows of I8W and FP8 have one scale, also where ranks have some columns each: all numbers go to the device. */
+static proa_tensor_source *with_whole_rows(proa_wfmt format, const proa_tensor_source *sources, int count)
+{
+    proa_tensor_source *whole = (proa_tensor_source *)proa_calloc((size_t)count, sizeof *whole);
+    for (int i = 0; i < count; i++)
+        whole[i] = format == PROA_WFMT_I4 ? sources[i] : proa_tensor_source_whole_rows(&sources[i]);
+    return whole;
+}
+
 void quant_pack(proa_ctx *c, proa_weight *w, const proa_tensor_source *sources, int count)
 {
     gpu *g = gpu_of(c);
     if (proa_coded_is_kept(w->format, sources, count)) return pack_coded(c, w, sources, count);
-    proa_tensor_source_walk walk = {sources, count, 0, 0, NULL};
+    proa_tensor_source *whole = with_whole_rows(w->format, sources, count);
+    proa_tensor_source_walk walk = {whole, count, 0, 0, NULL};
     proa_view view, *v = &view;
     packing p = {(char *)w->data, NULL, quant_layout_of(w->format, w->N, w->K)};
     p.scales = p.rows + p.at.scales_at, p.K = (int)w->K;
+    p.before = count && w->format != PROA_WFMT_I4 ? (int)sources[0].cols_before : 0;
     if (w->format == PROA_WFMT_I4) p.int4 = proa_coded_layout_of(w->format, w->N, w->K);
     gpu_note(g, cudaMemsetAsync(w->data, 0, (size_t)p.at.bytes, g->stream), "pack");
     while (proa_tensor_source_next(&walk, v)) {
-        int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (p.K - 1) * v->stride[1] + 1);
+        int64_t rows = v->shape[0], span = ((rows - 1) * v->stride[0] + (v->shape[1] - 1) * v->stride[1] + 1);
         if (rows == 0 || p.K == 0) continue;
         span *= proa_dtype_bytes(v->dtype);
         void *raw = gpu_cast_workspace(g, (size_t)span);
         g->base.upload(&g->base, raw, v->data, span);
-        p.row = v->stride[0], p.col = v->stride[1];
+        p.row = v->stride[0], p.col = v->stride[1], p.cols = (int)v->shape[1];
         if (v->dtype == PROA_DTYPE_F32) pack_source<float>(g, w->format, p, raw, rows);
         else if (v->dtype == PROA_DTYPE_F16) pack_source<__half>(g, w->format, p, raw, rows);
         else pack_source<__nv_bfloat16>(g, w->format, p, raw, rows);
         p.rows += rows * p.at.row_bytes, p.first += rows;
     }
+    free(whole);
 }
 
 /* ---- random ones ---- */
