@@ -116,7 +116,7 @@ typedef struct proa_config {
     bool bidirectional; /* rows of a causal stack see both sides (EmbeddingGemma) */
     bool head_of_mean;  /* of the rows of an input, not of one of them */
     /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
-    int64_t all_heads, first_head;
+    int64_t all_heads, first_head, all_kv_heads, first_kv_head;
     int64_t own_experts, first_expert; /* whole experts of this rank; 0: it has all, or a part of each */
     int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
     /* Ranks that make whole sums: columns of each sum that a rank makes (the last has the rest); the most inputs of a

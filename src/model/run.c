@@ -10,6 +10,7 @@
 #include "model/staging/staging.h"
 #include "model/steps.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* Hidden states of the target: those of one layer are X, of several X is made. */
 static void read_states(const proa_step_frame *f)
@@ -226,21 +227,35 @@ void proa_run_decode(proa_model *m, proa_rank_call *call)
     run_recorded(m, call->kv, &call->batch, PROA_STACK_DECODER, run_stack);
 }
 
-void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values, int64_t stride)
+/* Of rows of the keys and values of all heads those of a rank: [rows][2 * kv_heads * head_dim]. */
+static void copy_own_heads(float *to, const float *from, int64_t rows, const proa_config *c)
+{
+    int64_t own = c->kv_heads * c->head_dim, all = c->all_kv_heads * c->head_dim;
+    from += c->first_kv_head * c->head_dim;
+    for (int64_t i = 0; i < 2 * rows; i++) memcpy(to + i * own, from + i * all, (size_t)own * sizeof *to);
+}
+
+void proa_run_append(proa_model *m, const proa_rank_call *call)
 {
     static const int32_t zeros[PROA_STEP_TOKENS_MAX];
-    int64_t rows = span->span->rows, heads = m->config.kv_heads, dim = m->config.head_dim,
-            width = 2 * heads * dim;
-    proa_batch staged, batch = {.rows = rows, .ids = zeros, .positions = zeros, .self = *span};
+    const proa_config *c = &m->config;
+    const proa_layer_range layers = m->plan.layers[PROA_STACK_DECODER];
+    int64_t rows = call->batch.rows, own = c->kv_heads * c->head_dim;
+    proa_batch staged, batch = {.rows = rows, .ids = zeros, .positions = zeros, .self = call->batch.self};
     PROA_ASSERT(rows <= m->plan.rows_max && rows <= PROA_STEP_TOKENS_MAX);
-    const proa_batch *b = proa_staging_batch(m, kv, &batch, &staged);
-    proa_view both = proa_view_2d(m->activations + m->plan.offset[PROA_REG_QKV], PROA_DTYPE_F32, rows, width);
-    proa_view k = proa_view_cols(both, 0, heads * dim), v = proa_view_cols(both, heads * dim, width);
-    for (int64_t layer = 0; layer < m->config.layers; layer++) {
-        m->device->upload(m->device, both.data, values + layer * stride, rows * width * (int64_t)sizeof(float));
-        m->ctx.ops->kv_append(&m->ctx, &kv[layer], proa_view_heads(k, heads), proa_view_heads(v, heads),
-                              &b->self);
+    const proa_batch *b = proa_staging_batch(m, call->kv, &batch, &staged);
+    proa_view both = proa_view_2d(m->activations + m->plan.offset[PROA_REG_QKV], PROA_DTYPE_F32, rows, 2 * own);
+    proa_view k = proa_view_cols(both, 0, own), v = proa_view_cols(both, own, 2 * own);
+    int64_t bytes = rows * 2 * own * (int64_t)sizeof(float);
+    float *part = c->all_kv_heads > c->kv_heads ? proa_malloc((size_t)bytes) : NULL;
+    for (int64_t layer = layers.first; layer < layers.end; layer++) {
+        const float *values = call->values + layer * call->values_stride;
+        if (part) copy_own_heads(part, values, rows, c);
+        m->device->upload(m->device, both.data, part ? part : values, bytes);
+        m->ctx.ops->kv_append(&m->ctx, &call->kv[proa_config_attending(c, layers.first, layer)],
+                              proa_view_heads(k, c->kv_heads), proa_view_heads(v, c->kv_heads), &b->self);
     }
+    free(part);
 }
 
 void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count)

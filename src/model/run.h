@@ -14,11 +14,6 @@ void proa_run_copy_rows(proa_model *m, float *to, proa_view x);
  * stage of a pipeline. rows: on the device (proa_staging_rows). Returns register OUT, [count, outputs] f32 on the
  * device, valid until the next program runs. */
 proa_view proa_run_head(proa_model *m, const proa_program *program, const int32_t *rows, int64_t count);
-/* Writes given keys and values of all layers into the pages of the one span, in order with the passes. values: in host
- * memory; those of layer l begin at l * stride and are [rows of the span][2 * kv heads * head dim], the keys of all
- * heads before the values. At most rows_max rows. */
-void proa_run_append(proa_model *m, const proa_kv *kv, const proa_spans *span, const float *values,
-                     int64_t stride);
 /* Copies the residual stream of rows of the last pass to `to` [count, hidden], where the model runs. */
 void proa_run_copy_stream(proa_model *m, proa_view to, const int32_t *rows, int64_t count);
 /* Computes what the last product of the head would read for these rows: [count, proa_model_hidden_width] on the device.
@@ -29,6 +24,8 @@ proa_view proa_run_hidden(proa_model *m, const int32_t *rows, int64_t count);
  * proa_run_top_k, model.c has proa_run_load. */
 void proa_run_encode(proa_model *m, proa_rank_call *call);
 void proa_run_decode(proa_model *m, proa_rank_call *call);
+/* Writes those of this rank's heads and layers, in order with the passes. At most rows_max rows. */
+void proa_run_append(proa_model *m, const proa_rank_call *call);
 void proa_run_output_head(proa_model *m, proa_rank_call *call);
 void proa_run_send_outputs(proa_model *m, proa_rank_call *call);
 void proa_run_sample(proa_model *m, proa_rank_call *call);

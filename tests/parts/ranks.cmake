@@ -34,6 +34,18 @@ add_adapters_test(adapters_stages_gpu ${fake_gpus} PROA_TEST_PP=2)
 add_dependencies(engine_test_adapters fake_ranks)
 add_adapters_test(adapters_processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
+# Prompt tables, whose keys and values are divided by heads and layers; where there are fewer heads than ranks, some have
+# the same ones.
+function(add_tables_test name)
+  add_test(NAME golden/${name} COMMAND engine_test_prompt_tables)
+  set_tests_properties(golden/${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "ranks" ENVIRONMENT "${ARGN}"
+                       PROCESSORS 2)
+endfunction()
+add_tables_test(prompt_tables_4 PROA_TEST_TP=4)
+add_tables_test(prompt_tables_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2)
+add_tables_test(prompt_tables_processes PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
+                PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+
 # Batches, cancelling, and that a step allocates nothing.
 foreach(parts 2x1 1x2 2x2)
   string(REPLACE "x" ";" part ${parts})

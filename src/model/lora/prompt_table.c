@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * prompt_table.c - prompt tables: their sizes, PEFT's files, and keys and values on their way to the pages. */
+ * prompt_table.c - prompt tables: their sizes, and PEFT's files. */
 #include "model/lora/prompt_table.h"
 
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/limits.h"
-#include "model/run.h"
 #include <stdlib.h>
 
 /* ---- life ---- */
@@ -17,7 +16,8 @@ int64_t proa_prompt_table_width(const proa_model *m, bool keys)
     bool decoder = m->arch->kind == PROA_KIND_DECODER;
     const proa_params *p = &m->params[decoder ? PROA_STACK_DECODER : PROA_STACK_ENCODER];
     const proa_config *c = &m->config;
-    return keys ? 2 * c->kv_heads * c->head_dim : proa_params_find(p, p->layers, PROA_SLOT_TOKENS)->cols;
+    int64_t heads = c->all_kv_heads ? c->all_kv_heads : c->kv_heads;
+    return keys ? 2 * heads * c->head_dim : proa_params_find(p, p->layers, PROA_SLOT_TOKENS)->cols;
 }
 
 static int64_t layers_of(const proa_model *m, bool keys)
@@ -33,10 +33,6 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
     if (m->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
                          m->arch->name);
-    if (keys && m->ranks > 1)
-        return PROA_FAIL(
-            err, UNSUPPORTED,
-            "keys and values of virtual tokens are for one rank only, the model has %d (--tp, --pp)", m->ranks);
     if (keys && proa_model_state(m))
         return PROA_FAIL(err, UNSUPPORTED,
                          "keys and values of virtual tokens of a %s, which has recurrent states", m->arch->name);
@@ -222,17 +218,4 @@ proa_status proa_prompt_table_read(proa_prompt_table **out, const proa_model *m,
     proa_prompt_table_free(*out);
     *out = NULL;
     return status;
-}
-
-/* ---- into pages ---- */
-
-void proa_prompt_table_write(proa_model *m, const proa_kv *kv, const proa_prompt_table *table, int64_t first,
-                             int64_t end, const int32_t *pages)
-{
-    for (int64_t at = first, n; at < end; at += n) {
-        n = proa_min64(end - at, m->plan.rows_max);
-        proa_span span = {.rows = (int32_t)n, .context = (int32_t)(at + n)};
-        proa_spans spans = {.span = &span, .count = 1, .pages = pages};
-        proa_run_append(m, kv, &spans, table->values + at * table->width, table->tokens * table->width);
-    }
 }

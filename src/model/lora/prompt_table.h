@@ -66,9 +66,10 @@ PROA_MUST_CHECK proa_status proa_prompt_tasks_read(proa_prompt_tasks *out, const
                                                    const char *path, proa_err *err);
 void proa_prompt_tasks_release(proa_prompt_tasks *tasks); /* all zero is fine; a table may have been taken out of it */
 
-/* ---- into pages ---- */
+/* ---- ranks/model_calls.c: into pages ---- */
 
-/* Writes the keys and values of tokens [first, end) into the pages of a sequence, in order with the passes. kv: as in
+/* Writes the keys and values of tokens [first, end) into the pages of a sequence, in order with the passes, in each
+ * rank those of its heads and layers. kv: as in
  * proa_model_decode. pages: those of the sequence, which has pages for `end` tokens. */
 void proa_prompt_table_write(proa_model *m, const proa_kv *kv, const proa_prompt_table *table, int64_t first,
                              int64_t end, const int32_t *pages);

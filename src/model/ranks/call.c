@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "model/lora/lora.h"
+#include <string.h>
 
 static int64_t span_pages(const proa_span *span)
 {
@@ -148,6 +149,34 @@ static void adapter_message(proa_rank_message *m, proa_rank_call *call, const pr
                                 model->lora.layer_at[call->layer + 1] - model->lora.layer_at[call->layer]);
 }
 
+/* Of the pass only what run.c reads. The message is broken if there is no such span. */
+static void keys_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
+{
+    proa_batch *b = &call->batch;
+    int64_t width = proa_prompt_table_width(model, true), layers = model->config.layers;
+    PROA_RANK_MESSAGE_VALUE(m, b->rows);
+    if (b->rows < 1 || b->rows > model->plan.rows_max) {
+        m->broken = true;
+        return;
+    }
+    spans_message(m, &b->self, b->rows);
+    const proa_span *span = b->self.span;
+    if (!span || b->self.count != 1 || span->rows != b->rows || span->context < span->rows) {
+        m->broken = true;
+        return;
+    }
+    int64_t bytes = b->rows * width * (int64_t)sizeof *call->values;
+    if (m->reads) {
+        call->values = proa_rank_message_elements(m, NULL, layers, bytes);
+        call->values_stride = b->rows * width;
+        m->broken = m->broken || !call->values;
+        return;
+    }
+    char *to = proa_rank_message_reserve(m, layers * bytes);
+    for (int64_t layer = 0; layer < layers; layer++)
+        memcpy(to + layer * bytes, call->values + layer * call->values_stride, (size_t)bytes);
+}
+
 static void rows_message(proa_rank_message *m, proa_rank_call *call)
 {
     PROA_RANK_MESSAGE_VALUE(m, call->count);
@@ -185,6 +214,7 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
     case PROA_CALL_SAMPLED: PROA_RANK_MESSAGE_VALUE(m, call->ticket); return;
     case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
+    case PROA_CALL_KEYS: keys_message(m, call, model); return;
     case PROA_CALL_COPY_STATE: PROA_RANK_MESSAGE_VALUE(m, call->state_copy); return;
     case PROA_CALL_STATES:
     case PROA_CALL_PAGES: PROA_RANK_MESSAGE_VALUE(m, call->count); return;

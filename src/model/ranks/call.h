@@ -21,6 +21,7 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_SAMPLED, /* proa_model_wait_sampled of a deferred request on devices */
     PROA_CALL_TOP_K,
     PROA_CALL_ADAPTER,    /* one layer of proa_model_set_adapter */
+    PROA_CALL_KEYS,       /* proa_prompt_table_write of some tokens */
     PROA_CALL_HIDDEN,     /* proa_states_hidden (states.h), of a pipeline */
     PROA_CALL_TAPPED,     /* proa_states_tapped */
     PROA_CALL_STATES,     /* memory for so many recurrent states; has a result */
@@ -33,7 +34,7 @@ typedef struct proa_rank_call {
     proa_rank_call_kind kind;
     int32_t encoder_ticket; /* as in rank 0 */
     bool hidden_wanted;     /* the same */
-    proa_batch batch;       /* ENCODE, DECODE */
+    proa_batch batch;       /* ENCODE, DECODE; KEYS: `rows` and the one span of `self` alone */
     const int32_t *rows;    /* [count] HEAD, TOP_K, HIDDEN, TAPPED; OUTPUTS: the first row of each input */
     int64_t count, k;       /* k: of TOP_K */
     int64_t outputs;        /* OUTPUTS: rows of the pass */
@@ -45,10 +46,14 @@ typedef struct proa_rank_call {
     int32_t adapter_slot;       /* ADAPTER */
     int64_t layer;
     const char *image; /* of the layer; NULL: the slot is empty */
-    proa_taps taps;    /* LOAD: those of rank 0, without memory */
+    /* KEYS: keys and values of all heads and layers; those of layer l begin at l * values_stride and are [rows][2 * kv
+     * heads * head dim], the keys before the values. */
+    const float *values;
+    int64_t values_stride;
+    proa_taps taps; /* LOAD: those of rank 0, without memory */
     /* Of rank 0 only, not in the message. */
     bool others_only;                 /* rank 0 has done it already: LOAD of restarted ranks */
-    const proa_kv *kv;                /* ENCODE, DECODE: [kv_layers] */
+    const proa_kv *kv;                /* ENCODE, DECODE, KEYS: [kv_layers] */
     proa_view logits;                 /* result of HEAD, without in_place */
     proa_view states;                 /* result of HIDDEN and TAPPED, where rank 0 runs */
     float *to_logits, *to_hidden;     /* results of HEAD in place; NULL: not wanted */

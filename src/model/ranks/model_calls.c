@@ -2,6 +2,7 @@
  * model_calls.c - the functions of model.h that run in all ranks: each makes its arguments a call (call.h). What a rank
  * does for a call is in the files that ranks.c calls: run.c, sample.c and others. */
 #include "model/lora/lora.h"
+#include "model/lora/prompt_table.h"
 #include "model/ranks/ranks.h"
 #include "model/ranks/states.h"
 #include "model/run.h"
@@ -24,6 +25,22 @@ void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image)
     for (int64_t layer = 0; layer < m->params[PROA_STACK_DECODER].layers; layer++) {
         proa_rank_call call = {.kind = PROA_CALL_ADAPTER, .adapter_slot = slot, .layer = layer};
         if (image) call.image = image + m->lora.layer_at[layer];
+        proa_ranks_run(m, &call, NULL);
+    }
+}
+
+void proa_prompt_table_write(proa_model *m, const proa_kv *kv, const proa_prompt_table *table, int64_t first,
+                             int64_t end, const int32_t *pages)
+{
+    enum { MESSAGE_BYTES = 4 << 20 };
+    int64_t token = m->config.layers * table->width * (int64_t)sizeof *table->values;
+    int64_t most = m->ranks == 1 ? m->plan.rows_max : proa_max64(1, MESSAGE_BYTES / token);
+    for (int64_t at = first, n; at < end; at += n) {
+        n = proa_min64(end - at, proa_min64(most, m->plan.rows_max));
+        proa_span span = {.rows = (int32_t)n, .context = (int32_t)(at + n)};
+        proa_rank_call call = {.kind = PROA_CALL_KEYS, .kv = kv, .batch = {.rows = n}};
+        call.batch.self = (proa_spans){.span = &span, .count = 1, .pages = pages};
+        call.values = table->values + at * table->width, call.values_stride = table->tokens * table->width;
         proa_ranks_run(m, &call, NULL);
     }
 }

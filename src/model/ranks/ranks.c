@@ -126,6 +126,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_HIDDEN: proa_run_hidden_states(m, call); break;
     case PROA_CALL_TAPPED: proa_run_tapped_states(m, call); break;
     case PROA_CALL_CONNECT: return connect_devices(m, hooks, err);
+    case PROA_CALL_KEYS: proa_run_append(m, call); break;
     case PROA_CALL_ADAPTER: proa_run_adapter(m, call->adapter_slot, call->layer, call->image); break;
     default: break;
     }

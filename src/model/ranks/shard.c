@@ -440,6 +440,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
             if (params[i].param[k].parts)
                 PROA_TRY(shard_param(&s, (proa_weight_slot)(k % PROA_SLOT_COUNT), &params[i].param[k]));
     c->all_heads = c->heads, c->first_head = s.heads.first;
+    c->all_kv_heads = c->kv_heads, c->first_kv_head = s.kv_heads.first;
     c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
     c->value_heads = s.value_heads.count, c->key_heads = s.key_heads.count;
     c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;

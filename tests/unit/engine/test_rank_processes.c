@@ -174,16 +174,20 @@ static void run_adapted(proa_engine *engine, outcome *out)
     submit_or_fail(engine, (proa_request){.ids = prompt, .ids_count = 5, .options = o}, out);
 }
 
-/* A restarted rank gets the adapters again that were in its slots. */
+/* A restarted rank gets the adapters again that were in its slots, and the keys and values of a prompt table. */
 static void test_adapter_after_restart(void **state)
 {
-    PROA_UNUSED(state);
-    const proa_adapter_source a = {"a", GOLDEN "adapters/llama/a"};
+    const proa_adapter_source a = {"a", *state};
     proa_engine_options options = {
-        .dtype = "f32", .tensor_parallel = 2, .threads = 2, .ranks = "process", .adapters = &a, .adapters_count = 1};
+        .dtype = "f32", .tensor_parallel = 2, .threads = 2, .adapters = &a, .adapters_count = 1};
     proa_engine *engine = open_or_fail(GOLDEN "arch/llama", &options);
-    outcome before, after;
+    outcome threads, before, after;
     pid_t children[4];
+    run_adapted(engine, &threads);
+    proa_engine_run(engine);
+    proa_engine_close(engine);
+    options.ranks = "process";
+    engine = open_or_fail(GOLDEN "arch/llama", &options);
     run_adapted(engine, &before);
     proa_engine_run(engine);
     assert_int_equal(before.finish, PROA_FINISH_LENGTH);
@@ -198,8 +202,10 @@ static void test_adapter_after_restart(void **state)
     run_adapted(engine, &after);
     proa_engine_run(engine);
     assert_int_equal(after.finish, PROA_FINISH_LENGTH);
+    assert_int_equal(threads.count, before.count);
+    assert_memory_equal(before.ids, threads.ids, (size_t)before.count * sizeof *before.ids);
     assert_memory_equal(before.ids, after.ids, (size_t)before.count * sizeof *before.ids);
-    outcome_release(&before), outcome_release(&after);
+    outcome_release(&threads), outcome_release(&before), outcome_release(&after);
     proa_engine_close(engine);
 }
 
@@ -411,10 +417,12 @@ static void test_strangers(void **state)
 int main(void)
 {
     static char hangs[] = "FAKE_GPU_HANGS", freezes[] = "FAKE_GPU_FREEZES";
+    static char adapter[] = GOLDEN "adapters/llama/a", table[] = GOLDEN "prompt_tables/llama/prefix";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_threads),
         cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_adapter_after_restart),
+        {"test_adapter_after_restart", test_adapter_after_restart, NULL, NULL, adapter},
+        {"test_prompt_table_after_restart", test_adapter_after_restart, NULL, NULL, table},
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_failed_gpu),
         {"test_silent_gpu", test_silent_rank, NULL, NULL, hangs},

@@ -86,26 +86,17 @@ static void test_draft_model(void **state)
     for (int i = 0; i < REQUESTS; i++) outcome_release(&one[i]), outcome_release(&two[i]);
 }
 
-static void expect_refusal_of(const char *model, proa_engine_options options, const char *text)
+static void expect_refusal(proa_engine_options options, const char *text)
 {
     proa_engine *engine;
     proa_err err = {.status = PROA_OK};
-    assert_int_not_equal(proa_engine_open(&engine, model, &options, &err), PROA_OK);
+    assert_int_not_equal(proa_engine_open(&engine, MODEL, &options, &err), PROA_OK);
     if (!strstr(err.text, text)) fail_msg("'%s' lacks '%s'", err.text, text);
-}
-
-static void expect_refusal(proa_engine_options options, const char *text)
-{
-    expect_refusal_of(MODEL, options, text);
 }
 
 static void test_refusals(void **state)
 {
     PROA_UNUSED(state);
-    const proa_adapter_source table = {"table", GOLDEN "prompt_tables/llama/prefix"};
-    expect_refusal_of(GOLDEN "arch/llama",
-                      (proa_engine_options){.tensor_parallel = 2, .adapters = &table, .adapters_count = 1},
-                      "virtual tokens are for one rank only");
     expect_refusal((proa_engine_options){.tensor_parallel = -1}, "option 'tp' is -1");
     expect_refusal((proa_engine_options){.tensor_parallel = 65}, "option 'tp' is 65");
     expect_refusal((proa_engine_options){.tensor_parallel = 64}, "among 64 ranks");
