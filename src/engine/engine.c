@@ -245,12 +245,13 @@ static proa_status check_ranks(const proa_engine *e, proa_err *err)
     return PROA_FAIL(err, UNSUPPORTED, "%d ranks (--tp, --pp): %s are for one rank only", e->ranks.count, what);
 }
 
-/* What would have to take a recurrent state back to an earlier row, or to keep it outside of the device. */
+/* What would have to take a recurrent state back to any row of a tree, or to keep it outside of the device. */
 static proa_status check_states(const proa_engine *e, const proa_engine_options *o, proa_err *err)
 {
     const char *what = NULL;
     if (!proa_model_state(e->model)) return PROA_OK;
-    if (e->speculation.proposer != &proa_propose_none) what = "'speculation': draft tokens";
+    if (e->speculation.proposer == &proa_propose_medusa || e->speculation.proposer == &proa_propose_eagle)
+        what = "'speculation': draft heads";
     else if (o && o->prefix_dir) what = "'prefix-dir': files of prefixes";
     else if (e->sizes.host_bytes > 0) what = "'prefix-host-memory': prefixes in host memory";
     if (!what) return PROA_OK;
@@ -301,8 +302,8 @@ static proa_status open_engine(proa_engine *e, const char *path, const proa_engi
     PROA_TRY(proa_model_load(e->model, o ? o->progress : NULL, o ? o->progress_arg : NULL, err));
     PROA_TRY(proa_kv_pages_init(&e->pages, e->device, proa_sizes_pages(&e->sizes), proa_kv_shape_of(e->model),
                                 err));
-    PROA_TRY(proa_state_slots_init(&e->states, e->device, e->sizes.sequences_max, e->sizes.states_kept,
-                                   proa_model_state(e->model), err));
+    const proa_state_counts states = proa_sizes_states(&e->sizes);
+    PROA_TRY(proa_state_slots_init(&e->states, e->device, &states, proa_model_state(e->model), err));
     PROA_TRY(load_drafts(e, o, err));
     PROA_TRY(proa_rank_set_pages(&e->ranks, &e->pages, e->model, err));
     PROA_TRY(proa_rank_set_states(&e->ranks, &e->states, e->model, err));

@@ -237,8 +237,10 @@ static void text_memory(const explained *x, proa_buf *out)
              proa_dtype_name(x->m->formats.kv), (long long)kv_token_bytes(x));
     if (x->m->kv_layers) memory_line(out, "keys and values", m->kv, note);
     else memory_line(out, "page tables", m->kv, "no layer attends: pages only count tokens");
-    snprintf(note, sizeof note, "of %d sequences and %d cached ones, %lld bytes each", x->sizes.sequences_max,
-             x->sizes.states_kept, (long long)(m->states / (x->sizes.sequences_max + x->sizes.states_kept)));
+    const proa_state_counts states = proa_sizes_states(&x->sizes);
+    snprintf(note, sizeof note, "of %d sequences%s and %d cached ones, %lld bytes each",
+             x->sizes.sequences_max, states.marks ? ", twice for draft tokens," : "", x->sizes.states_kept,
+             (long long)(m->states / proa_state_counts_all(&states)));
     if (m->states) memory_line(out, "recurrent states", m->states, note);
     memory_line(out, "activations", m->activations, "registers of the program, shared where their lives allow");
     memory_line(out, "scratch", m->scratch, "of the kernels");

@@ -118,11 +118,10 @@ static proa_status read_prompt_rows(proa_sizes *s, const proa_engine_options *o,
 
 /* Rows that a device samples in one step: one for each sequence; if tokens are to be drafted, as many again, so that
  * a full batch can draft, and enough for the trees of a few sequences. */
-static int64_t sampled_rows(const proa_sizes *s, const proa_engine_options *o)
+static int64_t sampled_rows(const proa_sizes *s)
 {
-    bool drafts = o->draft_model || (o->speculation && strcmp(o->speculation, "none") != 0);
     int64_t rows = proa_max64(2 * (int64_t)s->sequences_max, 2 * PROA_TREE_MAX);
-    return drafts ? proa_max64(s->sequences_max, proa_min64(rows, s->step_tokens)) : s->sequences_max;
+    return s->drafts ? proa_max64(s->sequences_max, proa_min64(rows, s->step_tokens)) : s->sequences_max;
 }
 
 proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, proa_err *err)
@@ -163,7 +162,8 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.rows_max = s->step_tokens;
     if (!o->step_tokens && !is_host(o->device))
         s->model.encoder_rows = proa_sizes_step_tokens(o->device, true);
-    s->model.sampled_rows = sampled_rows(s, o);
+    s->drafts = o->draft_model || (o->speculation && strcmp(o->speculation, "none") != 0);
+    s->model.sampled_rows = sampled_rows(s);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);
     return PROA_OK;
@@ -248,10 +248,17 @@ static int64_t rank_states(const proa_model *m, int64_t count)
     return proa_state_slots_bytes(count, proa_model_state(m));
 }
 
+/* Of recurrent states. Draft tokens that were wrong are undone. */
+proa_state_counts proa_sizes_states(const proa_sizes *s)
+{
+    return (proa_state_counts){s->sequences_max, s->states_kept, s->drafts};
+}
+
 /* Recurrent states of all sequences that can run, and of the prefix cache. */
 static int64_t states_bytes(const proa_sizes *s, const proa_model *m)
 {
-    int64_t bytes = of_ranks(m, rank_states, (int64_t)s->sequences_max + s->states_kept);
+    const proa_state_counts counts = proa_sizes_states(s);
+    int64_t bytes = of_ranks(m, rank_states, proa_state_counts_all(&counts));
     return bytes < 0 ? INT64_MAX / 4 : bytes; /* more than there is */
 }
 
@@ -288,7 +295,7 @@ static int32_t recurrent_sequences(const proa_sizes *s, const proa_model *m, int
 {
     int64_t pages = proa_ceil_div(s->kv_tokens ? s->kv_tokens : longest, PROA_PAGE_TOKENS);
     int64_t each = proa_ceil_div(proa_min64(PROA_RECURRENT_TOKENS, longest), PROA_PAGE_TOKENS);
-    double page = (double)pages_bytes(s, m, 1), state = (double)of_ranks(m, rank_states, 1);
+    double page = (double)pages_bytes(s, m, 1), state = (double)of_ranks(m, rank_states, s->drafts ? 2 : 1);
     double left = (double)free_bytes(s, m) + (double)states_bytes(s, m),
            most = (left - page * (double)pages) / state;
     double share = s->kv_share > 0 ? s->kv_share : HOST_KV_SHARE;
@@ -422,8 +429,7 @@ void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const pr
     if (proa_model_state(m))
         snprintf(states, sizeof states,
                  "; recurrent states of %.1f MB each, %.1f MB (--sequences), %d of them cached",
-                 (double)states_bytes(s, m) / (s->sequences_max + s->states_kept) / 1e6,
-                 (double)states_bytes(s, m) / 1e6, s->states_kept);
+                 (double)of_ranks(m, rank_states, 1) / 1e6, (double)states_bytes(s, m) / 1e6, s->states_kept);
     snprintf(
         out, PROA_PLAN_TEXT, "%d sequences (--sequences); steps of %lld rows (--step-tokens)%s%s%s%s%s; %s",
         s->sequences_max, (long long)s->step_tokens, cut, kv, states, host, folder,

@@ -5,6 +5,7 @@
 #define PROA_ENGINE_MEMORY_H
 
 #include "kv/pages.h"
+#include "kv/state_slots.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
 
@@ -39,6 +40,7 @@ typedef struct proa_sizes {
     int32_t threads;        /* 0: all */
     bool prefix_cache;      /* for models with keys and values */
     int32_t states_kept;    /* recurrent states of the prefix cache; 0: none */
+    bool drafts;            /* the engine drafts tokens, whatever requests choose */
     int64_t host_bytes;     /* of its second level; -1: not yet known (it follows from the model) */
     int64_t folder_bytes;   /* of its third level; 0: there is none */
     bool evicts;            /* policy max_utilization: running requests can be preempted */
@@ -70,6 +72,8 @@ int32_t proa_sizes_step_tokens(const char *device, bool encoder);
 /* Fills kv_tokens when it is 0: by kv_share, else the longest sequence, or PROA_SEQUENCE_TOKENS for each that may run;
  * and prompt_rows. Makes sequences_max smaller where it was not chosen and recurrent states would take too much. */
 void proa_sizes_for_model(proa_sizes *s, const proa_model *m);
+/* How many recurrent states there is memory for, if the model has some. */
+proa_state_counts proa_sizes_states(const proa_sizes *s);
 /* The plan in words, with the option that changes each part: one line without an end, at most PROA_PLAN_TEXT bytes. */
 #define PROA_PLAN_TEXT 660
 void proa_sizes_describe(char out[PROA_PLAN_TEXT], const proa_sizes *s, const proa_model *m);

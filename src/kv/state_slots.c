@@ -13,36 +13,45 @@ int64_t proa_state_slots_bytes(int64_t count, int64_t numbers)
 }
 
 /* Slots without sequences. */
-static proa_status allocate_slots(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
+static proa_status allocate_slots(proa_state_slots *s, proa_device *device, const proa_state_counts *counts,
                                   int64_t numbers, proa_err *err)
 {
-    int64_t bytes = proa_state_slots_bytes(count + kept, numbers);
+    int64_t bytes = proa_state_slots_bytes(proa_state_counts_all(counts), numbers);
     *s = (proa_state_slots){.count = 0};
     if (bytes == 0) return PROA_OK;
     float *memory = bytes > 0 ? device->alloc(device, bytes) : NULL;
     if (!memory)
         return PROA_FAIL(err, NO_MEMORY, "recurrent states of %lld sequences need %.1f MB (--sequences)",
-                         (long long)count, (double)bytes / 1e6);
-    *s = (proa_state_slots){.count = count, .kept = kept, .numbers = numbers, .memory = memory, .device = device};
+                         (long long)counts->sequences, (double)bytes / 1e6);
+    *s = (proa_state_slots){.count = counts->sequences,
+                            .marks = counts->marks ? counts->sequences : 0,
+                            .kept = counts->kept,
+                            .numbers = numbers,
+                            .memory = memory,
+                            .device = device};
     return PROA_OK;
 }
 
-proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count, int64_t kept,
+proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, const proa_state_counts *counts,
                                   int64_t numbers, proa_err *err)
 {
-    PROA_TRY(allocate_slots(s, device, count, kept, numbers, err));
+    const int64_t count = counts->sequences;
+    PROA_TRY(allocate_slots(s, device, counts, numbers, err));
     if (!s->memory) return PROA_OK;
     s->slot_of = proa_calloc((size_t)count, sizeof *s->slot_of);
     s->next = proa_calloc((size_t)count, sizeof *s->next);
     s->claimed = proa_calloc((size_t)count, sizeof *s->claimed);
+    if (s->marks) s->mark_of = proa_calloc((size_t)count, sizeof *s->mark_of);
     for (int64_t i = 0; i < count; i++) s->slot_of[i] = (int32_t)i;
+    for (int64_t i = 0; i < s->marks; i++) s->mark_of[i] = (int32_t)(count + i);
     return PROA_OK;
 }
 
 proa_status proa_state_slots_init_attached(proa_state_slots *attached, proa_state_slots *s,
                                            proa_device *device, int64_t numbers, proa_err *err)
 {
-    PROA_TRY(allocate_slots(attached, device, s->count, s->kept, numbers, err));
+    const proa_state_counts counts = {s->count, s->kept, s->marks > 0};
+    PROA_TRY(allocate_slots(attached, device, &counts, numbers, err));
     while (s->attached) s = s->attached;
     s->attached = attached;
     return PROA_OK;
@@ -51,9 +60,10 @@ proa_status proa_state_slots_init_attached(proa_state_slots *attached, proa_stat
 void proa_state_slots_release(proa_state_slots *s)
 {
     if (s->memory)
-        s->device->free(s->device, s->memory, proa_state_slots_bytes(s->count + s->kept, s->numbers));
+        s->device->free(s->device, s->memory, proa_state_slots_bytes(s->count + s->marks + s->kept, s->numbers));
     free(s->slot_of);
     free(s->next);
+    free(s->mark_of);
     free(s->claimed);
     *s = (proa_state_slots){.count = 0};
 }
@@ -95,14 +105,31 @@ void proa_state_slots_share(proa_state_slots *s, int64_t to, int64_t from)
     if (s->numbers) copy_slot(s, s->slot_of[to], s->slot_of[from]);
 }
 
+void proa_state_slots_mark(proa_state_slots *s, int64_t sequence)
+{
+    copy_slot(s, s->mark_of[sequence], s->slot_of[sequence]);
+}
+
+void proa_state_slots_undo(proa_state_slots *s, int64_t sequence)
+{
+    int32_t spoiled = s->slot_of[sequence];
+    s->slot_of[sequence] = s->mark_of[sequence];
+    s->mark_of[sequence] = spoiled;
+}
+
+static int64_t kept_slot(const proa_state_slots *s, int64_t i)
+{
+    return s->count + s->marks + i;
+}
+
 void proa_state_slots_save(proa_state_slots *s, int64_t i, int64_t sequence)
 {
-    copy_slot(s, s->count + i, s->slot_of[sequence]);
+    copy_slot(s, kept_slot(s, i), s->slot_of[sequence]);
 }
 
 void proa_state_slots_load(proa_state_slots *s, int64_t sequence, int64_t i)
 {
-    copy_slot(s, s->slot_of[sequence], s->count + i);
+    copy_slot(s, s->slot_of[sequence], kept_slot(s, i));
 }
 
 void proa_state_slots_reorder(proa_state_slots *s, int64_t first, const int32_t *parent, int32_t count)

@@ -2,7 +2,8 @@
  * state_slots.h - the recurrent states of sequences, in a slot for each sequence that can run.
  * Owner:   one per engine, made when the model is opened.
  * Threads: the stepping thread only.
- * Way in:  proa_state_slots_init; for a pass proa_state_slots_of, when sequences part proa_state_slots_share. */
+ * Way in:  proa_state_slots_init; for a pass proa_state_slots_of, when sequences part proa_state_slots_share; around a
+ *          pass whose rows may be undone proa_state_slots_mark and proa_state_slots_undo. */
 #ifndef PROA_KV_STATE_SLOTS_H
 #define PROA_KV_STATE_SLOTS_H
 
@@ -15,15 +16,18 @@ typedef void proa_state_settle(void *arg);
 
 /* Keys and values of a sequence are read by all later rows; a recurrent state is all that its rows leave behind, and is
  * overwritten by each of them. So a state cannot be shared: sequences that go on from one have copies of it. Sequence i
- * has slot slot_of[i] of the memory, [count + kept][numbers] of f32. A sequence that begins does not read its slot. The
- * slots behind those of the sequences keep states for later (state_cache.h). */
+ * has slot slot_of[i] of the memory, [count + marks + kept][numbers] of f32. A sequence that begins does not read its
+ * slot. With marks each sequence has a second slot, for the state that it may return to. The last `kept` slots keep
+ * states for later (state_cache.h). */
 struct proa_state_slots {
-    int64_t count, kept, numbers; /* numbers 0: the model has no such states */
-    float *memory;                /* where the model runs */
-    int64_t copies;               /* of states since the start */
+    int64_t count, marks, kept; /* marks: count, or 0 */
+    int64_t numbers;            /* 0: the model has no such states */
+    float *memory;              /* where the model runs */
+    int64_t copies;             /* of states since the start */
     /* private */
     proa_device *device;
     int32_t *slot_of, *next;    /* [count] */
+    int32_t *mark_of;           /* [marks] the second slot of a sequence */
     bool *claimed;              /* [count] */
     proa_state_slots *attached; /* the states that another rank has of the same sequences; or NULL */
     proa_state_copied *copied;  /* called after a state was copied; NULL: none */
@@ -34,9 +38,19 @@ struct proa_state_slots {
 
 /* Bytes of memory of such slots, on the device; -1 if the number does not fit. */
 int64_t proa_state_slots_bytes(int64_t count, int64_t numbers);
+/* How many states there is room for. */
+typedef struct proa_state_counts {
+    int64_t sequences, kept;
+    bool marks; /* a second state for each sequence */
+} proa_state_counts;
+static inline int64_t proa_state_counts_all(const proa_state_counts *n)
+{
+    return n->sequences * (n->marks ? 2 : 1) + n->kept;
+}
 /* NO_MEMORY with the sum. The device stays the caller's. On failure s is zero and needs no release. */
-PROA_MUST_CHECK proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device, int64_t count,
-                                                  int64_t kept, int64_t numbers, proa_err *err);
+PROA_MUST_CHECK proa_status proa_state_slots_init(proa_state_slots *s, proa_device *device,
+                                                  const proa_state_counts *counts, int64_t numbers,
+                                                  proa_err *err);
 void proa_state_slots_release(proa_state_slots *s); /* zero slots are fine */
 /* The states that another rank of this process has of the same sequences, `numbers` each: slot i of `attached` is
  * copied together with slot i of s, so it knows no sequences. It must outlive s, and is released by itself. There may
@@ -53,6 +67,10 @@ void proa_state_slots_copy(const proa_state_slots *s, const proa_state_copy *cop
 int32_t proa_state_slots_of(const proa_state_slots *s, int64_t sequence);
 /* Sequence `to` goes on from a copy of the state of `from`. */
 void proa_state_slots_share(proa_state_slots *s, int64_t to, int64_t from);
+/* Copies the state of a sequence aside, with marks; undo: it has that state again, without a copy. One state is marked
+ * for a sequence, the last one. */
+void proa_state_slots_mark(proa_state_slots *s, int64_t sequence);
+void proa_state_slots_undo(proa_state_slots *s, int64_t sequence);
 /* Copies the state of a sequence to kept slot i, and back. */
 void proa_state_slots_save(proa_state_slots *s, int64_t i, int64_t sequence);
 void proa_state_slots_load(proa_state_slots *s, int64_t sequence, int64_t i);

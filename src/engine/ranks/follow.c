@@ -147,7 +147,8 @@ static void copy_tokens(void *arg, const proa_kv_copy *copy)
 static proa_status take_states(void *arg, int64_t count, proa_err *err)
 {
     follower *f = arg;
-    PROA_TRY(proa_state_slots_init(&f->states, f->device, count, 0, proa_model_state(f->model), err));
+    PROA_TRY(proa_state_slots_init(&f->states, f->device, &(proa_state_counts){.sequences = count},
+                                   proa_model_state(f->model), err));
     proa_ranks_set_states(f->model, f->rank, f->states.memory);
     return PROA_OK;
 }

@@ -229,8 +229,9 @@ proa_status proa_rank_set_states(proa_rank_set *s, proa_state_slots *states, pro
     if (s->local > 1) proa_state_slots_set_settle(states, wait_for_stages, m);
     if (s->local == s->count) return PROA_OK;
     proa_state_slots_set_copied(states, copy_state_in_processes, m);
-    return proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_STATES, .count = states->count + states->kept},
-                          err);
+    return proa_ranks_run(
+        m, &(proa_rank_call){.kind = PROA_CALL_STATES, .count = states->count + states->marks + states->kept},
+        err);
 }
 
 void proa_rank_set_layers(const proa_rank_set *s, const proa_kv_pages *pages, proa_model *m, proa_kv *kv)

@@ -49,7 +49,7 @@ static void restart_ranks(proa_engine *e)
     proa_recovery *r = &e->recovery;
     proa_err why = {.status = PROA_OK};
     int64_t begin = proa_clock_ns();
-    const proa_rank_memory memory = {e->pages.count, e->states.count + e->states.kept};
+    const proa_rank_memory memory = {e->pages.count, e->states.count + e->states.marks + e->states.kept};
     proa_status status = proa_rank_set_restart(&e->ranks, e->model, &memory, &why);
     int64_t now = proa_clock_ns();
     r->next_ns = 0;

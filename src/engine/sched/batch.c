@@ -151,6 +151,8 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     int64_t begin = seq->length, end = begin + rows;
     const proa_engine_request *req = seq->req;
     proa_request_pages_take(e, seq->table, begin, end);
+    if (seq->drafts && e->states.numbers) proa_state_slots_mark(&e->states, req->slot + seq->index);
+    seq->undo_length = begin;
     seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
     e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
@@ -168,10 +170,12 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 
 /* ---- a decoder's pass ---- */
 
-/* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. */
-static bool is_decoding(const proa_seq *seq)
+/* Whether it runs its newest token, which every step does; otherwise it has a prompt to run, in chunks. Rows that were
+ * undone go before the newest one if there is room for those of all sequences. */
+static bool is_decoding(const proa_engine *e, const proa_seq *seq)
 {
-    return seq->length >= seq->req->prompt_count && seq->known - seq->length == 1;
+    bool last = seq->known - seq->length == 1 || (seq->undone && e->step.runs_undone);
+    return seq->length >= seq->req->prompt_count && last;
 }
 
 /* Beams whose last step the host has not received: the device also reorders the page tables; not after the prompt,
@@ -188,9 +192,10 @@ static void add_decode_rows(proa_engine *e, proa_engine_request *req)
 {
     for (int32_t i = 0; i < req->width; i++) {
         proa_seq *seq = &req->seq[i];
-        if (!proa_seq_has_rows(e, seq) || !is_decoding(seq)) continue;
+        if (!proa_seq_has_rows(e, seq) || !is_decoding(e, seq)) continue;
         if (i == 0) add_pending_beams(e, req);
-        add_seq_rows(e, seq, 1 + seq->drafts);
+        e->step.undone_rows += seq->known - seq->length - 1;
+        add_seq_rows(e, seq, seq->known - seq->length + seq->drafts);
     }
 }
 
@@ -202,7 +207,7 @@ static bool is_at_prefix(const proa_seq *seq)
 
 static bool has_chunk(const proa_engine *e, const proa_seq *seq)
 {
-    return proa_seq_has_rows(e, seq) && !is_decoding(seq);
+    return proa_seq_has_rows(e, seq) && !is_decoding(e, seq);
 }
 
 /* By falling priority, then by what is left to run: a short prompt does not wait for long ones. */
@@ -318,6 +323,8 @@ void proa_batch_build(proa_engine *e, int64_t decode_rows_max)
 {
     int64_t budget = e->sizes.step_tokens;
     proa_batch_clear(e);
+    e->step.undone_rows = 0;
+    e->step.runs_undone = proa_speculate_runs_undone(e);
     for (proa_engine_request *req = e->running.first; req && e->step.rows < decode_rows_max; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) add_decode_rows(e, req);
     const int64_t decoding = e->step.spans;
@@ -339,6 +346,7 @@ void proa_batch_advance(proa_engine *e)
         e->now.rows += (uint64_t)rows;
         e->now.prompt_tokens += (uint64_t)prompt_rows;
         seq->length += rows;
+        seq->undone = seq->undone && seq->length < seq->known;
         if (prompt_rows > 0) proa_prefix_cache_keep(e, seq);
         if (prompt_rows > 0) proa_prefix_cache_keep_state(e, seq, seq->length - rows);
         if (prompt_rows > 0 && seq->length >= prompt) proa_request_pages_fork(e, seq->req);

@@ -18,6 +18,8 @@ typedef struct proa_step_arrays {
     bool any_sampled_at; /* some are not -1 */
     uint64_t *seen;      /* masks of rows of trees */
     bool any_tree;
+    bool runs_undone;    /* rows that were undone are those of decoding sequences (proa_seq.undone) */
+    int64_t undone_rows; /* how many there are */
     proa_inputs_embeds *inputs_embeds; /* of rows without an id of the vocabulary */
     int64_t inputs_embeds_count;
     bool encoded; /* they are outputs of the encoder (proa_batch) */

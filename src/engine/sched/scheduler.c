@@ -105,7 +105,7 @@ static bool submit_decoder_pass(proa_engine *e)
 static void complete_step(proa_engine *e, int64_t begin)
 {
     bool ends = e->device->host || e->async.count || e->step.logits_count; /* else it may still run on the device */
-    int64_t rows = e->step.logits_count == e->step.rows ? e->step.rows : 0;
+    int64_t rows = e->step.logits_count + e->step.undone_rows == e->step.rows ? e->step.rows : 0;
     if (e->async.count) proa_async_step_complete(e);
     proa_fetch_logits(e);
     proa_process_logits(e);

@@ -50,6 +50,10 @@ struct proa_seq {
     /* draft tokens (speculate.c) */
     int32_t drafts; /* how many follow the known tokens: [known, known + drafts) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
+    /* With recurrent states: a draft token was wrong, so the pass that had it does not count, and its tokens up to there
+     * are run again, before the newest one or with it. undo_length: `length` before that pass. */
+    bool undone;
+    int64_t undo_length;
     bool verifying;        /* a pass with its draft tokens is in flight: it takes no part in the next one */
     proa_draft_tree *tree; /* its drafts are a tree, in place of a chain after ids; NULL: they are always a chain */
     proa_draft_state draft;               /* how often its drafts were right so far */

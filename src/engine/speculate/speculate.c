@@ -85,10 +85,12 @@ static proa_status check_proposer(const proa_engine *e, const proa_proposer *giv
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'medusa', but the model has no Medusa heads");
     if (given == &proa_propose_draft && !e->draft_model)
         return PROA_FAIL(err, INVALID, "option 'speculation' is 'draft', but the model has no draft model");
-    if (given != &proa_propose_none && e->states.numbers)
-        return PROA_FAIL(err, UNSUPPORTED,
-                         "option 'speculation' is '%s': a %s has recurrent states, so no draft tokens",
-                         given->name, e->model->arch->name);
+    if (given != &proa_propose_none && e->states.numbers && !e->states.marks)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "option 'speculation' is '%s': a %s has recurrent states, so the engine must have been "
+            "opened with such an option",
+            given->name, e->model->arch->name);
     return PROA_OK;
 }
 
@@ -97,7 +99,8 @@ static proa_status choose_proposer(const proa_engine *e, proa_engine_request *re
 {
     const char *name = req->options.speculation;
     /* a draft could hold ids of a prompt table */
-    bool can = req->task == PROA_TASK_GENERATE && !req->search.candidates && !req->virtuals && !e->states.numbers;
+    bool undoes = !e->states.numbers || e->states.marks;
+    bool can = req->task == PROA_TASK_GENERATE && !req->search.candidates && !req->virtuals && undoes;
     const proa_proposer *given = name ? proa_proposer_find(name) : NULL;
     if (name && !given)
         return PROA_FAIL(err, INVALID, "option 'speculation' is '%.40s', must be " PROA_PROPOSER_NAMES, name);
@@ -143,15 +146,6 @@ void proa_speculate_init(proa_engine *e)
 
 /* ---- before a pass ---- */
 
-/* Whether the sequence goes on by one token in the next pass, which can be one of several then. On a device entries of
- * logits processors are reserved for one row of each sequence. */
-static bool may_draft(const proa_engine *e, const proa_seq *seq)
-{
-    bool room = e->async.mode == PROA_SAMPLE_HOST || !seq->req->samples_on_device || seq->req->entries == 0;
-    bool begun = seq->count > 0 || seq->sampled_at >= 0;
-    return seq->finish == PROA_FINISH_NONE && begun && seq->known - seq->length == 1 && !seq->verifying && room;
-}
-
 /* Tokens that the next pass samples if none are drafted: one for each running sequence at most. */
 static int64_t tokens_without_drafts(const proa_engine *e)
 {
@@ -159,6 +153,38 @@ static int64_t tokens_without_drafts(const proa_engine *e)
     for (const proa_engine_request *req = e->running.first; req; req = req->next)
         if (req->phase == PROA_PHASE_DECODER) tokens += req->width;
     return tokens;
+}
+
+/* Rows of a pass whose tokens are known already: of sequences with recurrent states whose last draft was wrong. */
+static int64_t undone_rows(const proa_engine *e)
+{
+    int64_t rows = 0;
+    for (const proa_engine_request *req = e->running.first; req && e->states.marks; req = req->next)
+        for (int32_t i = 0; i < req->width; i++)
+            if (req->seq[i].undone) rows += req->seq[i].known - req->seq[i].length - 1;
+    return rows;
+}
+
+bool proa_speculate_runs_undone(const proa_engine *e)
+{
+    return tokens_without_drafts(e) + undone_rows(e) <= e->sizes.step_tokens;
+}
+
+/* The sequence's last known token is in the next pass, after few others that are run again. */
+static bool runs_newest(const proa_seq *seq)
+{
+    enum { UNDONE_MAX = 12 }; /* else a pass without a draft comes in between */
+    int64_t rows = seq->known - seq->length;
+    return rows == 1 || (seq->undone && rows <= UNDONE_MAX);
+}
+
+/* Whether the sequence goes on by one token in the next pass, which can be one of several then. On a device entries of
+ * logits processors are reserved for one row of each sequence. */
+static bool may_draft(const proa_engine *e, const proa_seq *seq)
+{
+    bool room = e->async.mode == PROA_SAMPLE_HOST || !seq->req->samples_on_device || seq->req->entries == 0;
+    bool begun = seq->count > 0 || seq->sampled_at >= 0;
+    return seq->finish == PROA_FINISH_NONE && begun && runs_newest(seq) && !seq->verifying && room;
 }
 
 /* Draft tokens that find pages: where few are free, those of the sequence's last page. */
@@ -293,7 +319,7 @@ void proa_speculate_propose(proa_engine *e)
     const int64_t begin = proa_clock_ns();
     int64_t tokens = tokens_without_drafts(e), room = e->sizes.step_tokens, count = collect_offers(e, tokens);
     if (e->async.mode != PROA_SAMPLE_HOST) room = proa_min64(room, e->model->plan.sampled_rows);
-    int64_t left = room - tokens;
+    int64_t left = proa_max64(0, proa_min64(room, e->sizes.step_tokens - undone_rows(e)) - tokens);
     plan_offers(e, count, tokens);
     for (size_t i = 0; i < PROA_COUNT(proposers); i++)
         if (proposers[i]->propose) propose_tokens(e, proposers[i], count, &left);
@@ -322,6 +348,14 @@ static void settle_tree(proa_engine *e, proa_seq *seq)
     proa_page_table_compact(&e->pages, seq->table, tree->first, tree->path, tree->accepted);
 }
 
+/* A recurrent state cannot leave out the rows after the wrong token: it is again that from before the pass. */
+static void undo_pass(proa_engine *e, proa_seq *seq)
+{
+    proa_state_slots_undo(&e->states, seq->req->slot + seq->index);
+    seq->length = seq->undo_length;
+    seq->undone = true;
+}
+
 /* The sequence's draft tokens were verified: that many were right. */
 static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
 {
@@ -336,6 +370,7 @@ static void settle_drafts(proa_engine *e, proa_seq *seq, int32_t accepted)
     e->now.drafted += (uint64_t)seq->drafts, e->now.accepted += (uint64_t)accepted;
     seq->req->usage.drafted += seq->drafts, seq->req->usage.accepted += accepted;
     if (p->settle) p->settle(e, seq, accepted);
+    if (accepted < seq->drafts && e->states.marks) undo_pass(e, seq);
     seq->drafts = 0;
     seq->rows_valid = seq->known - 1;
     seq->length = proa_min64(seq->length, seq->known - 1); /* rows after a wrong draft token are as if not run */
@@ -370,9 +405,9 @@ static void note_pause(proa_speculation *s, double ns, double pass_ns)
 }
 
 /* Whether the drafts of the pass that has just ended were worth their time. The pause before it has that time in it. */
-static void settle_accounts(proa_speculation *s, int64_t rows, double pass_ns, double pause_ns)
+static void settle_accounts(proa_speculation *s, int64_t rows, int64_t undone, double pass_ns, double pause_ns)
 {
-    int64_t plain_rows = rows - s->drafted;
+    int64_t plain_rows = rows - s->drafted - undone;
     double plain = proa_draft_time_mean(&s->times, plain_rows);
     double ns = proa_draft_time_clipped(&s->times, rows, pass_ns) +
                 (s->drafted ? fmax(pause_ns, s->drafting_ns) : 0);
@@ -390,7 +425,7 @@ void proa_speculate_step_time(proa_engine *e, int64_t rows, int64_t begin_ns)
     proa_speculation *s = &e->speculation;
     int64_t now = proa_clock_ns(), begin = proa_max64(begin_ns, s->last_end_ns); /* passes run one after the other */
     double pause = (double)(begin - s->last_end_ns), pass = (double)(now - begin);
-    settle_accounts(s, rows, pass, pause < pass + s->drafting_ns ? pause : 0);
+    settle_accounts(s, rows, e->step.undone_rows, pass, pause < pass + s->drafting_ns ? pause : 0);
     proa_draft_time(&s->times, rows, pass);
     note_pause(s, pause, pass);
     s->last_end_ns = now;

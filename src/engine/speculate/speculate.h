@@ -47,6 +47,8 @@ void proa_speculate_release(proa_engine_request *req);
 bool proa_speculate_waits(proa_engine *e);
 /* Before the arrays of a pass are built: drafts tokens for sequences that decode. */
 void proa_speculate_propose(proa_engine *e);
+/* Whether the next pass has room for the rows that were undone (proa_seq.undone) beside one of each sequence. */
+bool proa_speculate_runs_undone(const proa_engine *e);
 /* A decoder pass was submitted: proposers run their part of it. Before lengths are advanced. */
 void proa_speculate_follow(proa_engine *e);
 /* Whether the token that a row gives for this position is the sequence's next one: all draft tokens before it were

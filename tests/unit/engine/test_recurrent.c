@@ -214,8 +214,7 @@ static void expect_refusal(const proa_engine_options *o, const char *text)
 static void engines_refuse(void **state)
 {
     (void)state;
-    expect_refusal(&(proa_engine_options){.speculation = "ngram"}, "option 'speculation'");
-    expect_refusal(&(proa_engine_options){.draft_model = GOLDEN "arch/qwen3"}, "option 'speculation'");
+    expect_refusal(&(proa_engine_options){.draft_model = GOLDEN "medusa/a"}, "option 'speculation'");
     expect_refusal(&(proa_engine_options){.prefix_dir = "/nowhere"}, "option 'prefix-dir'");
     expect_refusal(&(proa_engine_options){.prefix_host_memory = "1M"}, "option 'prefix-host-memory'");
 }

@@ -21,7 +21,9 @@ static int set_up(void **state)
     static fixture f;
     proa_err err = {.status = PROA_OK};
     assert_int_equal(proa_device_open(&f.device, "cpu", &err), PROA_OK);
-    assert_int_equal(proa_state_slots_init(&f.slots, f.device, SEQUENCES, KEPT, NUMBERS, &err), PROA_OK);
+    assert_int_equal(proa_state_slots_init(&f.slots, f.device, &(proa_state_counts){SEQUENCES, KEPT, false},
+                                           NUMBERS, &err),
+                     PROA_OK);
     proa_state_cache_init(&f.cache, &f.slots, PAGES);
     *state = &f;
     return 0;

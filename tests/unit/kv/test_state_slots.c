@@ -16,7 +16,8 @@ static proa_state_slots open_slots(proa_device **device)
     proa_state_slots s;
     proa_err err = {.status = PROA_OK};
     assert_int_equal(proa_device_open(device, "cpu", &err), PROA_OK);
-    assert_int_equal(proa_state_slots_init(&s, *device, SLOTS, 2, NUMBERS, &err), PROA_OK);
+    assert_int_equal(proa_state_slots_init(&s, *device, &(proa_state_counts){SLOTS, 2, true}, NUMBERS, &err),
+                     PROA_OK);
     return s;
 }
 
@@ -81,6 +82,36 @@ static void sequences_part(void **state)
     proa_device_close(device);
 }
 
+static void a_pass_is_undone(void **state)
+{
+    (void)state;
+    static const int32_t parent[] = {1, 0, 1};
+    proa_device *device;
+    proa_state_slots s = open_slots(&device);
+    write_all(&s);
+    proa_state_slots_save(&s, 1, 6);
+    for (int i = 0; i < SLOTS; i += 2) proa_state_slots_mark(&s, i);
+    for (int i = 0; i < SLOTS; i++) state_of(&s, i)[2] = -1;
+    for (int i = 0; i < SLOTS; i += 2) proa_state_slots_undo(&s, i);
+    for (int i = 0; i < SLOTS; i += 2) expect_state(&s, i, i);
+    assert_true(state_of(&s, 1)[2] == -1);
+    expect_own_slots(&s);
+    for (int again = 0; again < 3; again++) {
+        proa_state_slots_mark(&s, 4);
+        state_of(&s, 4)[0] = -1;
+        if (again != 1) proa_state_slots_undo(&s, 4);
+        else state_of(&s, 4)[0] = 40;
+        expect_state(&s, 4, 4);
+    }
+    proa_state_slots_load(&s, 5, 1);
+    expect_state(&s, 5, 6);
+    proa_state_slots_reorder(&s, 4, parent, 3);
+    expect_state(&s, 4, 6), expect_state(&s, 5, 4), expect_state(&s, 6, 6);
+    expect_own_slots(&s);
+    proa_state_slots_release(&s);
+    proa_device_close(device);
+}
+
 static void models_without_states_need_none(void **state)
 {
     (void)state;
@@ -89,13 +120,14 @@ static void models_without_states_need_none(void **state)
     proa_device *device;
     proa_err err = {.status = PROA_OK};
     assert_int_equal(proa_device_open(&device, "cpu", &err), PROA_OK);
-    assert_int_equal(proa_state_slots_init(&s, device, 16, 0, 0, &err), PROA_OK);
+    assert_int_equal(proa_state_slots_init(&s, device, &(proa_state_counts){16, 0, true}, 0, &err), PROA_OK);
     assert_null(s.memory);
     proa_state_slots_share(&s, 1, 0);
     proa_state_slots_reorder(&s, 0, parent, 2);
     assert_int_equal(proa_state_slots_of(&s, 3), 0);
     proa_state_slots_release(&s);
-    assert_int_equal(proa_state_slots_init(&s, device, INT64_MAX / 2, 1, 3, &err), PROA_NO_MEMORY);
+    assert_int_equal(proa_state_slots_init(&s, device, &(proa_state_counts){INT64_MAX / 4, 1, true}, 3, &err),
+                     PROA_NO_MEMORY);
     proa_device_close(device);
 }
 
@@ -104,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(beams_change_places),
         cmocka_unit_test(sequences_part),
+        cmocka_unit_test(a_pass_is_undone),
         cmocka_unit_test(models_without_states_need_none),
     };
     return cmocka_run_group_tests_name("state_slots", tests, NULL, NULL);
