@@ -69,6 +69,17 @@ static void run_rms_norm(subject *s)
                          proa_view_1d(s->small, PROA_DTYPE_F32, s->N), 1e-6f);
 }
 
+static void run_group_squares(subject *s)
+{
+    s->ctx.ops->group_squares(&s->ctx, rows_view(s->y, s->T, 4), rows_view(s->x, s->T, s->N), 0, 2 * s->N);
+}
+
+static void run_group_scale(subject *s)
+{
+    s->ctx.ops->group_scale(&s->ctx, rows_view(s->x, s->T, s->N), rows_view(s->y, s->T, 4),
+                            proa_view_1d(s->small, PROA_DTYPE_F32, s->N), 0, 2 * s->N, 1e-6f);
+}
+
 static void run_layer_norm(subject *s)
 {
     proa_view w = proa_view_1d(s->small, PROA_DTYPE_F32, s->N);
@@ -360,6 +371,8 @@ static void bench_simple(bench *b)
                                   {"rms_norm", run_rms_norm, 1, 1024, 0, 8, 3},
                                   {"rms_norm", run_rms_norm, 256, 1024, 0, 8, 3},
                                   {"layer_norm", run_layer_norm, 256, 1024, 0, 8, 5},
+                                  {"group_squares", run_group_squares, 256, 1024, 0, 4, 2},
+                                  {"group_scale", run_group_scale, 256, 1024, 0, 8, 2},
                                   {"rope_table", run_rope_table, 64, 64, 64, 4, 1},
                                   {"rope", run_rope, 256, 1024, 64, 8, 3},
                                   {"act", run_act, 256, 4096, 0, 8, 20},

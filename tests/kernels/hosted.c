@@ -233,6 +233,25 @@ static void layer_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, proa_
     download_covered();
 }
 
+static void group_squares(proa_ctx *c, proa_view m, proa_view x, int64_t first, int64_t width)
+{
+    PROA_UNUSED(c);
+    cover_view(m), cover_narrow(x, x.shape[1] >= 16 && width >= 16); /* as cover_norm */
+    upload_covered();
+    device->ops->group_squares(ctx(), device_view(m), device_view(x), first, width);
+    download_covered();
+}
+
+static void group_scale(proa_ctx *c, proa_view x, proa_view m, proa_view w, int64_t first, int64_t width,
+                        float eps)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true), cover_view(m), cover_view(w);
+    upload_covered();
+    device->ops->group_scale(ctx(), device_view(x), device_view(m), device_view(w), first, width, eps);
+    download_covered();
+}
+
 /* Do products of this format read rows of the type under test? */
 static bool reads_narrow(proa_wfmt format)
 {

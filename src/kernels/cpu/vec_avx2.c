@@ -20,6 +20,8 @@ void proa_overlay_vec_avx2(proa_ops *ops)
     ops->add = add_op;
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;
+    ops->group_squares = group_squares;
+    ops->group_scale = group_scale;
     ops->act = act_in_place;
     ops->act_mul = act_mul;
     ops->rope_table = rope_table;

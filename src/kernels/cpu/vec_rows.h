@@ -15,7 +15,8 @@
 typedef struct vec_job {
     proa_view y, a, b, w;
     const int32_t *ids;
-    float factor; /* scale, eps, cap or limit */
+    float factor;         /* scale, eps, cap or limit */
+    int64_t first, width; /* of groups */
     proa_act act;
     bool accumulate;
 } vec_job;
@@ -115,11 +116,11 @@ static void add_op(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 
 /* ---- norms ---- */
 
-/* Sum of (x - mean)^2 / d, or of x / d; the division comes first so that the sum overflows only where the mean does.
+/* Sum of (x - mean)^2 / of, or of x / of; the division comes first so that the sum overflows only where the mean does.
  * Four chains, since one addition waits for the last. */
-V_INLINE float mean_of(const float *x, int64_t d, float mean, bool squares)
+V_INLINE float part_of_mean(const float *x, int64_t d, int64_t of, float mean, bool squares)
 {
-    vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()}, share = v_set1(1.0f / (float)d), m = v_set1(mean);
+    vf sum[4] = {v_zero(), v_zero(), v_zero(), v_zero()}, share = v_set1(1.0f / (float)of), m = v_set1(mean);
     int64_t j = 0;
     for (; j + 4 * V_WIDTH <= d; j += 4 * V_WIDTH) V_UNROLL for (int i = 0; i < 4; i++)
         {
@@ -134,6 +135,21 @@ V_INLINE float mean_of(const float *x, int64_t d, float mean, bool squares)
     return v_sum(v_add(v_add(sum[0], sum[1]), v_add(sum[2], sum[3])));
 }
 
+V_INLINE float mean_of(const float *x, int64_t d, float mean, bool squares)
+{
+    return part_of_mean(x, d, d, mean, squares);
+}
+
+/* y = x * inverse * w; y may be x. */
+V_INLINE void scale_by_weights(float *y, const float *x, const float *w, int64_t d, float factor)
+{
+    vf inverse = v_set1(factor);
+    int64_t j = 0;
+    for (; j + V_WIDTH <= d; j += V_WIDTH)
+        v_store(y + j, v_mul(v_mul(v_load(x + j), inverse), v_load(w + j)));
+    if (j < d) v_store_n(y + j, v_mul(v_mul(v_load_n(x + j, d - j), inverse), v_load_n(w + j, d - j)), d - j);
+}
+
 static void rms_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
@@ -141,13 +157,8 @@ static void rms_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
     int64_t d = row_length(job->a), heads = job->a.rank == 3 ? job->a.shape[1] : 1;
     for (int64_t r = begin; r < end; r++) {
         const float *x = row_at(job->a, r), *w = proa_norm_weights(job->w, r % heads);
-        float *y = row_at(job->y, r);
-        vf inverse = v_set1(1.0f / sqrtf(mean_of(x, d, 0.0f, true) + job->factor));
-        int64_t j = 0;
-        for (; j + V_WIDTH <= d; j += V_WIDTH)
-            v_store(y + j, v_mul(v_mul(v_load(x + j), inverse), v_load(w + j)));
-        if (j < d)
-            v_store_n(y + j, v_mul(v_mul(v_load_n(x + j, d - j), inverse), v_load_n(w + j, d - j)), d - j);
+        float inverse = 1.0f / sqrtf(mean_of(x, d, 0.0f, true) + job->factor);
+        scale_by_weights(row_at(job->y, r), x, w, d, inverse);
     }
 }
 
@@ -155,6 +166,47 @@ static void rms_norm(proa_ctx *c, proa_view y, proa_view x, proa_view w, float e
 {
     vec_job job = {.y = y, .a = x, .w = w, .factor = eps};
     run_rows(c, row_count(x), row_length(x), rms_norm_rows, &job);
+}
+
+static void group_squares_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    int64_t d = row_length(job->a), width = job->width;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t g = 0; g < row_length(job->y); g++) {
+            int64_t from = proa_max64(g * width - job->first, 0),
+                    to = proa_min64((g + 1) * width - job->first, d);
+            float *m = row_at(job->y, r) + g;
+            *m = from < to ? part_of_mean(row_at(job->a, r) + from, to - from, width, 0.0f, true) : 0.0f;
+        }
+}
+
+static void group_squares(proa_ctx *c, proa_view m, proa_view x, int64_t first, int64_t width)
+{
+    vec_job job = {.y = m, .a = x, .first = first, .width = width};
+    run_rows(c, row_count(x), row_length(x), group_squares_rows, &job);
+}
+
+static void group_scale_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    int64_t d = row_length(job->y);
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t j = 0, n; j < d; j += n) {
+            int64_t group = (job->first + j) / job->width;
+            float *x = row_at(job->y, r) + j, inverse = 1.0f / sqrtf(row_at(job->a, r)[group] + job->factor);
+            n = proa_min64((group + 1) * job->width - job->first, d) - j;
+            scale_by_weights(x, x, proa_view_f32(job->w) + j, n, inverse);
+        }
+}
+
+static void group_scale(proa_ctx *c, proa_view x, proa_view m, proa_view w, int64_t first, int64_t width,
+                        float eps)
+{
+    vec_job job = {.y = x, .a = m, .w = w, .first = first, .width = width, .factor = eps};
+    run_rows(c, row_count(x), row_length(x), group_scale_rows, &job);
 }
 
 static void layer_norm_rows(void *arg, int64_t begin, int64_t end, int worker)

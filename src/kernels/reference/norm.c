@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * norm.c - rms_norm and layer_norm: sums in double, rounded once. */
+ * norm.c - rms_norm, whole or by the parts of groups, and layer_norm: sums in double, rounded once. */
 #include "kernels/reference/reference.h"
 
+#include "base/checked.h"
 #include "kernels/reference/view_at.h"
 #include <math.h>
 
@@ -21,6 +22,32 @@ void proa_rms_norm_reference(proa_ctx *c, proa_view y, proa_view x, proa_view w,
     for (int64_t t = 0; t < x.shape[0]; t++)
         for (int64_t h = 0; h < x.shape[1]; h++)
             rms_norm_row(at_plane(y, t, h, 0), at_plane(x, t, h, 0), proa_norm_weights(w, h), x.shape[2], eps);
+}
+
+void proa_group_squares_reference(proa_ctx *c, proa_view m, proa_view x, int64_t first, int64_t width)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t g = 0; g < m.shape[1]; g++) {
+            double squares = 0;
+            int64_t begin = proa_max64(g * width - first, 0),
+                    end = proa_min64((g + 1) * width - first, x.shape[1]);
+            for (int64_t j = begin; j < end; j++)
+                squares += (double)*at_row(x, t, j) * (double)*at_row(x, t, j);
+            *at_row(m, t, g) = (float)(squares / (double)width);
+        }
+}
+
+void proa_group_scale_reference(proa_ctx *c, proa_view x, proa_view m, proa_view w, int64_t first,
+                                int64_t width, float eps)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            double mean = (double)*at_row(m, t, (first + j) / width);
+            float *at = at_row(x, t, j);
+            *at = (float)((double)*at / sqrt(mean + (double)eps) * (double)proa_view_f32(w)[j]);
+        }
 }
 
 static void layer_norm_row(float *y, const float *x, const float *w, const float *b, int64_t d, float eps)

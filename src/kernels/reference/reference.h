@@ -20,6 +20,8 @@ proa_add_fn proa_add_reference;
 proa_scale_fn proa_scale_reference;
 proa_rms_norm_fn proa_rms_norm_reference;
 proa_layer_norm_fn proa_layer_norm_reference;
+proa_group_squares_fn proa_group_squares_reference;
+proa_group_scale_fn proa_group_scale_reference;
 proa_act_fn proa_act_in_place_reference;
 proa_act_mul_fn proa_act_mul_reference;
 proa_soft_cap_fn proa_soft_cap_reference;

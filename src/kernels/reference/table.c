@@ -47,6 +47,8 @@ void proa_reference_fill(proa_ops *ops)
                       .span_mean = proa_span_mean_reference,
                       .log_sum_exp = proa_log_sum_exp_reference,
                       .top_k = proa_top_k_reference,
+                      .group_squares = proa_group_squares_reference,
+                      .group_scale = proa_group_scale_reference,
                       .linear_lora = proa_linear_lora_reference,
                       .lora_stack = proa_lora_stack_reference,
                       .decode = &decode_ops};

@@ -473,6 +473,7 @@ __device__ static inline float gpu_block_max(float v, float *scratch)
 /* The tables of the files; each puts its entries. */
 void gpu_fill_elementwise(proa_ops *ops);                     /* elementwise.cu */
 void gpu_fill_span_rows(proa_ops *ops);                       /* span_rows.cu */
+void gpu_fill_group_norm(proa_ops *ops);                      /* group_norm.cu */
 void gpu_fill_state(proa_ops *ops);                           /* state.cu */
 void gpu_fill_lora(proa_ops *ops);                            /* lora.cu */
 void gpu_fill_linear(proa_ops *ops);                          /* linear/linear.cu */
