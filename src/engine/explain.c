@@ -58,7 +58,8 @@ static bool has_weight(const proa_step *s)
 {
     return s->op == PROA_STEP_EMBED || s->op == PROA_STEP_NORM || s->op == PROA_STEP_HEADS_NORM ||
            s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED || s->op == PROA_STEP_HEADS_LINEAR ||
-           s->op == PROA_STEP_EXPERTS || s->op == PROA_STEP_CONV_STATE || s->op == PROA_STEP_NORM_GATED;
+           s->op == PROA_STEP_EXPERTS || s->op == PROA_STEP_CONV_STATE || s->op == PROA_STEP_NORM_GATED ||
+           s->op == PROA_STEP_GROUP_SCALE || s->op == PROA_STEP_GROUP_NORM;
 }
 
 typedef struct line {

@@ -50,6 +50,7 @@
     R(MIXED, "mixed")           /* [T, convolved]: q, k and v after the convolution */                       \
     R(RATES, "rates")           /* [T, 2 value heads]: how far each head writes and forgets */               \
     R(RECALL, "recall")         /* [T, values]: what the recurrent state gives */                            \
+    R(SQUARES, "squares")       /* [T, groups]: means of the squares of its groups, if ranks have parts */   \
     R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
     R(SUM_PART, "sum_part")     /* [T, inputs of a product / ranks]: what this rank has of them, */          \
     R(SUM_PADDED, "sum_padded") /* [T, ranks * the same]: if some ranks have fewer, and */                   \
@@ -99,7 +100,7 @@ typedef enum proa_reg {
     W(RATES, "rates", HEADS)                                                                                 \
     W(DECAY, "decay", HEADS)                                                                                 \
     W(SKIP, "skip", HEADS)                                                                                   \
-    W(RECALL_NORM, "recall_norm", NONE)                                                                      \
+    W(RECALL_NORM, "recall_norm", HEADS)                                                                     \
     W(MIX_OUT, "mix_out", COLUMNS)                                                                           \
     W(CROSS_NORM, "cross_norm", NONE)                                                                        \
     W(CROSS_Q, "cross_q", HEADS)                                                                             \
@@ -169,6 +170,9 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(GATED_DELTA, "gated_delta")       /* out = the gated delta rule of in by RATES; w is DECAY */          \
     S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba-2's recurrence of in by rates in MIX */               \
     S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */    \
+    S(GROUP_SQUARES, "group_squares")   /* out = what the groups of in give to their mean squares */         \
+    S(GROUP_SCALE, "group_scale")       /* groups of out by these mean squares and w: the rest of a norm */  \
+    S(GROUP_NORM, "group_norm")         /* groups of in normed with w, out = the columns of this rank */     \
     S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                    \
     S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \

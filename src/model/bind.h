@@ -18,7 +18,7 @@ typedef struct proa_weight_part {
     bool normalised;       /* the loader divides each row by its norm (source.factor) */
 } proa_weight_part;
 
-enum { PROA_CUT_RANGES_MAX = 4 }; /* heads of q, k, v and gates */
+enum { PROA_CUT_RANGES_MAX = 5 }; /* heads of q, k, v, rates and gates */
 
 /* The rows and columns of the whole weight of which a rank's part is made (ranks/shard.h). */
 typedef struct proa_param_cut {

@@ -139,10 +139,10 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
 }
 
-/* Layers of Mamba-2 are not divided, nor those that are one part alone, for which collective.c has no kind. */
+/* Terms of experts of a latent width have another width than other sums. */
 static bool is_of_one_rank(const proa_config *c)
 {
-    return (c->mix_rates && proa_config_recurs(c, PROA_SOME_LAYER)) || c->ffn_layers;
+    return c->expert_latent > 0;
 }
 
 /* The part of this rank, if there are several. */
@@ -156,8 +156,9 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
     if (part->tensors > 1 && is_of_one_rank(&m->config))
-        return PROA_FAIL(err, UNSUPPORTED, "%s: option 'tp': a %s has layers of Mamba-2, which are of one rank",
-                         path, m->arch->name);
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s: option 'tp': a %s has experts of a latent width, which are of one rank", path,
+                         m->arch->name);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);

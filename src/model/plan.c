@@ -48,14 +48,16 @@ static void link_all(proa_plan *plan, const proa_arch *arch, const proa_config *
     link_program(&plan->fuse, arch->fuse, c);
 }
 
-static void add_collectives(proa_plan *plan, bool head_split, bool whole_sums)
+static void add_collectives(proa_plan *plan, const proa_params params[PROA_STACK_COUNT], const proa_config *c)
 {
     for (int s = 0; s < PROA_STACK_COUNT; s++)
-        for (int k = 0; k < PROA_SECTION_COUNT; k++)
-            proa_collective_steps(&plan->program[s][k], false, whole_sums);
-    proa_collective_steps(&plan->cross, false, whole_sums);
-    proa_collective_steps(&plan->head, head_split, whole_sums);
-    proa_collective_steps(&plan->pool, false, whole_sums);
+        for (int k = 0; k < PROA_SECTION_COUNT; k++) {
+            int64_t layers = k == PROA_SECTION_LAYER ? params[s].layers : 0;
+            proa_collective_steps(&plan->program[s][k], c, layers, false);
+        }
+    proa_collective_steps(&plan->cross, c, params[PROA_STACK_DECODER].layers, false);
+    proa_collective_steps(&plan->head, c, 0, c->head_split > 0);
+    proa_collective_steps(&plan->pool, c, 0, false);
 }
 
 static bool norms_stream(const proa_program *layer)
@@ -324,7 +326,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     const proa_config *c = of->config;
     proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
     link_all(plan, arch, c);
-    if (plan->part.tensors > 1) add_collectives(plan, c->head_split > 0, c->sum_split > 0);
+    if (plan->part.tensors > 1) add_collectives(plan, params, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;

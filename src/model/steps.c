@@ -43,6 +43,7 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:
     case PROA_REG_GATE:
+    case PROA_REG_SQUARES:
     case PROA_REG_RATES: /* a decay near 1 has few digits to lose */
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
@@ -625,6 +626,33 @@ static void do_norm_gated(const proa_step_frame *f, const proa_step *s)
     if (!c->gate_first) ctx->ops->act_mul(ctx, y, gates, y, c->conv_act);
 }
 
+/* Of groups that several ranks have: what the columns of this one give to their means of squares. */
+static void do_group_squares(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    f->m->ctx.ops->group_squares(&f->m->ctx, proa_frame_register(f, s->out), proa_frame_register(f, s->in),
+                                 c->first_value, c->recall_width);
+}
+
+static void do_group_scale(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    f->m->ctx.ops->group_scale(&f->m->ctx, proa_frame_register(f, s->out), proa_frame_register(f, s->in),
+                               param_values(layer_param(f, s->w)), c->first_value, c->recall_width,
+                               (float)c->norm_eps);
+}
+
+/* The same of what all ranks have, in the order of one rank. */
+static void do_group_norm(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    int64_t all = c->recall_groups * c->recall_width;
+    proa_view y = proa_frame_register(f, s->out), x = first_columns(proa_frame_register(f, s->in), all);
+    proa_view groups = proa_view_heads(x, c->recall_groups);
+    norm_rows(f, groups, groups, s->w);
+    f->m->ctx.ops->scale(&f->m->ctx, y, proa_view_cols(x, c->first_value, c->first_value + y.shape[1]), 1);
+}
+
 static void do_unfold(const proa_step_frame *f, const proa_step *s)
 {
     int64_t end = f->first + f->rows;
@@ -760,6 +788,9 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATED_DELTA] = do_gated_delta,
     [PROA_STEP_SELECTIVE_SCAN] = do_selective_scan,
     [PROA_STEP_NORM_GATED] = do_norm_gated,
+    [PROA_STEP_GROUP_SQUARES] = do_group_squares,
+    [PROA_STEP_GROUP_SCALE] = do_group_scale,
+    [PROA_STEP_GROUP_NORM] = do_group_norm,
     [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_SPAN_MEAN] = do_span_mean,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,

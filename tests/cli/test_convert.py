@@ -212,7 +212,8 @@ def test_packed_is_a_model_for_every_command(tmp_path):
 
 @pytest.mark.parametrize("family, quant, ranks", [("llama", "none", 2), ("llama", "int4", 2), ("gpt2", "int8", 2), ("t5", "none", 2),
                                                   ("mixtral", "none", 2), ("deepseek_v3", "none", 2), ("gguf_gpt_oss", "none", 2),
-                                                  ("autogptq", "none", 2), ("bert_regress", "none", 2)])
+                                                  ("autogptq", "none", 2), ("bert_regress", "none", 2),
+                                                  ("granitemoehybrid", "none", 4), ("bamba", "int8", 2), ("falcon_h1_normed", "none", 3)])
 def test_packed_for_ranks(family, quant, ranks, tmp_path):
     """A file for each rank; together they compute what the source does in as many ranks, to the bit."""
     out, source = tmp_path / "packed", GOLDEN / "arch" / family
@@ -238,7 +239,8 @@ def test_packed_in_stages(family, ranks, stages, tmp_path):
 
 
 READERS = [("llama", "none"), ("llama", "int4"), ("gpt2", "none"), ("gptj", "none"), ("t5", "none"), ("mixtral", "none"),
-           ("deepseek_v3", "none"), ("gpt_bigcode", "none"), ("gguf_llama", "none"), ("gguf_gpt_oss", "none"), ("deberta_v3", "none")]
+           ("deepseek_v3", "none"), ("gpt_bigcode", "none"), ("gguf_llama", "none"), ("gguf_gpt_oss", "none"), ("deberta_v3", "none"),
+           ("granitemoehybrid", "none"), ("falcon_h1_normed", "none"), ("falcon_h1", "none")]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -300,10 +302,13 @@ def test_packed_in_int8_with_scales_of_parts(tmp_path):
     assert ok_json("run", out, *run, "--tp", 2)
 
 
-@pytest.mark.parametrize("options", [("--tp", 2, "--pp", 2), ("--tp", 4, "--ranks", "process"), ("--tp", 2, "--expert-parallel", "on")])
-def test_packed_for_ranks_of_other_kinds(options, tmp_path):
-    """Stages, processes and whole experts read a folder that was packed for ranks with parts of experts."""
-    source = GOLDEN / "arch/mixtral"
+@pytest.mark.parametrize("options", [("--tp", 2, "--pp", 2), ("--tp", 4, "--ranks", "process"), ("--tp", 2, "--expert-parallel", "on"),
+                                     ("--tp", 4, "--rank-sums", "whole")])
+@pytest.mark.parametrize("family", ["mixtral", "granitemoehybrid"])
+def test_packed_for_ranks_of_other_kinds(family, options, tmp_path):
+    """Stages, processes, whole experts and whole sums read a folder that was packed for ranks with parts of experts, and
+    of the groups of a norm."""
+    source = GOLDEN / "arch" / family
     convert(source, tmp_path / "packed", "--to", "packed", "--ranks", "2", "--no-probe")
     run = ["--ids", "5 6 7 8", "--logits", *options]
     assert ok_json("run", tmp_path / "packed", *run) == ok_json("run", source, *run)

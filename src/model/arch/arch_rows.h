@@ -154,7 +154,8 @@
  *                       OUT [T, H dv] = Mamba-2's recurrence of v, B and C in IN by the rates in MIX, which are behind
  *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too
  * NORM_GATED(IN, OUT, W) each of recall_groups groups (0: each head) of OUT = norm(group) * W, before that (gate_first)
- *                       or then times conv_act(the last columns of IN)
+ *                       or then times conv_act(the last columns of IN); ranks that have parts of a group run it as
+ *                       several steps (ranks/collective.h)
  * GATHER(OUT)           OUT [S, H] = the rows of X that the head computes
  * END                   ends a program */
 #define STEP(OP, IN, OUT, W, flags)   {PROA_STEP_##OP, PROA_REG_##IN, PROA_REG_##OUT, PROA_SLOT_##W, flags}

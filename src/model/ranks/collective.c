@@ -4,24 +4,72 @@
 
 #include "base/checked.h"
 
-/* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER). The kind of a layer is a number of three bits: it has
- * experts, not a dense FFN; it is the first one; it has a recurrent state, not attention. A set of kinds is a mask. */
-enum { BIT_COUNT = 3, KIND_COUNT = 1 << BIT_COUNT, ALL_KINDS = (1 << KIND_COUNT) - 1 };
+/* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER). Layers in which the same of these conditions hold are
+ * of one kind. A set of kinds is a mask. */
+enum { CONDITIONS_MAX = 8, KINDS_MAX = 64 };
 
-/* The condition of a bit that is 0 or 1, and the kinds in which it is. */
-static const struct {
-    proa_flags condition;
-    uint32_t kinds;
-} bits[BIT_COUNT][2] = {{{PROA_IF(DENSE), 0x55}, {PROA_IF(EXPERTS), 0xAA}},
-                        {{PROA_IF(LATER_LAYERS), 0x33}, {PROA_IF(FIRST_LAYER), 0xCC}},
-                        {{PROA_IF(ATTENDS), 0x0F}, {PROA_IF(RECURS), 0xF0}}};
+typedef struct layer_kinds {
+    proa_flags condition[CONDITIONS_MAX]; /* those that the program has */
+    uint64_t holds[CONDITIONS_MAX];       /* in which kinds */
+    int conditions, count;
+} layer_kinds;
 
 typedef struct writer {
     proa_program *out;
-    proa_reg sum;      /* the register for which PART holds a term in each rank */
-    uint64_t residual; /* what it is added to: PROA_ADD, PROA_ADD_X or nothing */
-    uint32_t kinds;    /* the kinds of layers in which PART holds a term; 0: in none */
+    const proa_config *c;
+    layer_kinds layers;
+    proa_reg sum;        /* the register for which PART holds a term in each rank */
+    proa_flags residual; /* what it is added to: PROA_ADD, PROA_ADD_X or nothing */
+    uint64_t kinds;      /* the kinds of layers in which PART holds a term; 0: in none */
 } writer;
+
+static uint64_t all_kinds(const layer_kinds *l)
+{
+    return l->count == KINDS_MAX ? UINT64_MAX : (UINT64_C(1) << l->count) - 1;
+}
+
+static void find_conditions(layer_kinds *l, const proa_program *p)
+{
+    proa_flags used = 0;
+    for (int32_t i = 0; i < p->count; i++) used |= p->step[i].flags & PROA_CONDITIONS_BY_LAYER;
+    for (int i = 0; i < PROA_CONDITION_COUNT; i++) {
+        proa_flags condition = used & (proa_flags)1 << (PROA_CONDITION_SHIFT + i);
+        if (!condition) continue;
+        PROA_ASSERT(l->conditions < CONDITIONS_MAX);
+        l->condition[l->conditions++] = condition;
+    }
+}
+
+/* Adds the kind in which these conditions hold, unless it is there. */
+static void add_kind(layer_kinds *l, unsigned hold)
+{
+    bool there = false;
+    for (int kind = 0; kind < l->count && !there; kind++) {
+        there = true;
+        for (int i = 0; i < l->conditions; i++) there = there && (l->holds[i] >> kind & 1) == (hold >> i & 1);
+    }
+    if (there) return;
+    PROA_ASSERT(l->count < KINDS_MAX);
+    for (int i = 0; i < l->conditions; i++) l->holds[i] |= (uint64_t)(hold >> i & 1) << l->count;
+    l->count++;
+}
+
+/* layers 0: a program that is not of layers is of one kind. */
+static layer_kinds find_kinds(const proa_program *p, const proa_config *c, int64_t layers)
+{
+    layer_kinds l = {.count = 0};
+    find_conditions(&l, p);
+    PROA_ASSERT(layers > 0 || l.conditions == 0);
+    for (int64_t layer = 0; layer < proa_max64(layers, 1); layer++) {
+        unsigned hold = 0;
+        for (int i = 0; i < l.conditions; i++) {
+            const proa_step with = {.flags = l.condition[i]};
+            hold |= (unsigned)proa_step_applies(&with, c, layer) << i;
+        }
+        add_kind(&l, hold);
+    }
+    return l;
+}
 
 bool proa_step_is_partial(const proa_step *s)
 {
@@ -30,32 +78,28 @@ bool proa_step_is_partial(const proa_step *s)
 }
 
 /* The kinds of layers in which a step applies. */
-static uint32_t kinds_of(const proa_step *s)
+static uint64_t kinds_of(const layer_kinds *l, const proa_step *s)
 {
-    proa_flags left = s->flags & PROA_CONDITIONS_BY_LAYER;
-    uint32_t kinds = ALL_KINDS;
-    for (int i = 0; i < BIT_COUNT; i++)
-        for (int value = 0; value < 2; value++)
-            if (left & bits[i][value].condition)
-                kinds &= bits[i][value].kinds, left &= ~bits[i][value].condition;
-    PROA_ASSERT(!left && kinds); /* conditions do not exclude each other */
+    uint64_t kinds = all_kinds(l);
+    for (int i = 0; i < l->conditions; i++)
+        if (s->flags & l->condition[i]) kinds &= l->holds[i];
     return kinds;
 }
 
-/* The condition that holds in the most of these kinds, and in no other one; *covered: in which. */
-static proa_flags widest_condition(uint32_t kinds, uint32_t *covered)
+/* The conditions that hold in the most of these kinds, and in no other one; *covered: in which. */
+static proa_flags widest_condition(const layer_kinds *l, uint64_t kinds, uint64_t *covered)
 {
-    enum { CODES = 27 }; /* a digit of base 3 for each bit: 0, 1, or 2 for both */
     proa_flags widest = 0;
     *covered = 0;
-    for (int code = 0; code < CODES; code++) {
-        proa_flags condition = 0;
-        uint32_t mask = ALL_KINDS;
-        for (int i = 0, digits = code; i < BIT_COUNT; i++, digits /= 3)
-            if (digits % 3 < 2) condition |= bits[i][digits % 3].condition, mask &= bits[i][digits % 3].kinds;
+    for (unsigned code = 0; code < 1U << l->conditions; code++) {
+        proa_step with = {.flags = 0};
+        for (int i = 0; i < l->conditions; i++)
+            if (code >> i & 1) with.flags |= l->condition[i];
+        uint64_t mask = kinds_of(l, &with);
         if (mask & ~kinds || PROA_POPCOUNT64(mask) <= PROA_POPCOUNT64(*covered)) continue;
-        widest = condition, *covered = mask;
+        widest = with.flags, *covered = mask;
     }
+    PROA_ASSERT(*covered);
     return widest;
 }
 
@@ -66,18 +110,18 @@ static void emit_step(writer *w, proa_step s)
 }
 
 /* Sums in these kinds of layers: by one step, or by some that exclude each other. `join`: the flag, or 0. */
-static void emit_sum(writer *w, uint32_t kinds, proa_flags join)
+static void emit_sum(writer *w, uint64_t kinds, proa_flags join)
 {
-    for (uint32_t covered; kinds; kinds &= ~covered, join = 0) {
-        proa_flags where = widest_condition(kinds, &covered);
+    for (uint64_t covered; kinds; kinds &= ~covered, join = 0) {
+        proa_flags where = widest_condition(&w->layers, kinds, &covered);
         emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_PART, w->sum, 0, w->residual | join | where});
     }
 }
 
-/* Puts the sum before a step that reads or writes its register. The branches of a fork are joined before it. */
-static void complete_sum(writer *w, proa_step *before)
+/* Puts the sum of these kinds before a step. The branches of a fork are joined before it. */
+static void complete_sum(writer *w, proa_step *before, uint64_t kinds)
 {
-    uint32_t kinds = w->kinds & kinds_of(before);
+    kinds &= w->kinds;
     if (!kinds) return;
     emit_sum(w, kinds, before->flags & PROA_JOIN);
     before->flags &= ~(proa_flags)PROA_JOIN;
@@ -93,11 +137,11 @@ static bool step_touches(const proa_step *s, proa_reg reg)
 static void write_partial(writer *w, proa_step s)
 {
     const uint64_t residual = PROA_ADD | PROA_ADD_X;
-    uint32_t kinds = kinds_of(&s);
+    uint64_t kinds = kinds_of(&w->layers, &s);
     bool adds = s.out == w->sum && s.flags & PROA_ADD;
-    if (s.in == w->sum || !adds) complete_sum(w, &s);
-    uint32_t begun = w->kinds & kinds;
-    PROA_ASSERT(begun == 0 || begun == kinds);
+    bool some = w->kinds & kinds && (w->kinds & kinds) != kinds; /* in some of its layers it would begin the sum */
+    if (s.in == w->sum || !adds || some) complete_sum(w, &s, some ? w->kinds : kinds);
+    uint64_t begun = w->kinds & kinds;
     PROA_ASSERT(w->kinds == 0 || (w->sum == s.out && w->residual == (s.flags & residual)));
     if (!begun) w->residual = s.flags & residual;
     s.flags &= ~residual;
@@ -110,7 +154,7 @@ static void write_partial(writer *w, proa_step s)
 static void write_whole(writer *w, proa_step s, bool head_split)
 {
     bool is_head = head_split && s.op == PROA_STEP_LINEAR && s.w == PROA_SLOT_HEAD && s.out == PROA_REG_OUT;
-    if (step_touches(&s, w->sum)) complete_sum(w, &s);
+    if (step_touches(&s, w->sum)) complete_sum(w, &s, kinds_of(&w->layers, &s));
     if (is_head) s.out = PROA_REG_OUT_PART;
     emit_step(w, s);
     if (is_head) emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
@@ -133,15 +177,35 @@ static void write_columns(writer *w, proa_step s)
     emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, to, 0, where});
 }
 
-void proa_collective_steps(proa_program *p, bool head_split, bool whole_sums)
+/* A norm of groups that several ranks have, with gates before or after. Ranks add what they give to the means of
+ * squares; or, for the bits of one rank, each norms what all have. */
+static void write_parted_norm(writer *w, const proa_step *s)
+{
+    proa_flags where = s->flags & PROA_CONDITIONS_BY_LAYER;
+    const proa_step gate = {PROA_STEP_GATE_OUTPUTS, s->in, s->out, 0, where};
+    if (w->c->gate_first) emit_step(w, gate);
+    if (w->c->sum_split) {
+        emit_step(w, (proa_step){PROA_STEP_GATHER_INPUTS, s->out, PROA_REG_SUM_IN, PROA_SLOT_MIX_OUT, where});
+        emit_step(w, (proa_step){PROA_STEP_GROUP_NORM, PROA_REG_SUM_IN, s->out, s->w, where});
+    } else {
+        emit_step(w, (proa_step){PROA_STEP_GROUP_SQUARES, s->out, PROA_REG_SQUARES, 0, where});
+        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_SQUARES, PROA_REG_SQUARES, 0, where});
+        emit_step(w, (proa_step){PROA_STEP_GROUP_SCALE, PROA_REG_SQUARES, s->out, s->w, where});
+    }
+    if (!w->c->gate_first) emit_step(w, gate);
+}
+
+void proa_collective_steps(proa_program *p, const proa_config *c, int64_t layers, bool head_split)
 {
     proa_program from = *p;
-    writer w = {.out = p};
+    writer w = {.out = p, .c = c, .layers = find_kinds(p, c, layers)};
+    bool whole_sums = c->sum_split > 0;
     p->count = 0;
     for (int32_t i = 0; i < from.count && whole_sums; i++)
         from.step[i].flags &= ~(proa_flags)(PROA_FORK | PROA_JOIN); /* no branch crosses a collective */
     for (int32_t i = 0; i < from.count; i++) {
-        if (whole_sums && proa_step_is_partial(&from.step[i])) write_columns(&w, from.step[i]);
+        if (from.step[i].op == PROA_STEP_NORM_GATED && c->recall_width) write_parted_norm(&w, &from.step[i]);
+        else if (whole_sums && proa_step_is_partial(&from.step[i])) write_columns(&w, from.step[i]);
         else if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i]);
         else write_whole(&w, from.step[i], head_split);
     }

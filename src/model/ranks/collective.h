@@ -9,10 +9,12 @@
 
 /* Changes the program for a rank. Products that give terms write them to register PART; the all_reduce adds their sum
  * to the residual. Products that add to one register without a step between that reads it share one all_reduce, as in
- * layers whose attention and FFN are parallel. head_split: the last product of the head is by rows.
- * whole_sums: no rank has a term. Each gathers the inputs of the product and makes whole sums for some columns, in the
- * order of one rank, and these columns are gathered: the bits are those of one rank. */
-void proa_collective_steps(proa_program *p, bool head_split, bool whole_sums);
+ * layers whose attention and FFN are parallel. A norm of groups that several ranks have becomes steps between which
+ * ranks add what each gives to the means of squares. c: of the rank; layers: how many run the program, 0: it is not of
+ * layers. head_split: the last product of the head is by rows.
+ * Where c->sum_split is not 0, no rank has a term. Each gathers the inputs of the product and makes whole sums for some
+ * columns, in the order of one rank, and these columns are gathered: the bits are those of one rank. */
+void proa_collective_steps(proa_program *p, const proa_config *c, int64_t layers, bool head_split);
 /* Whether a product gives a rank only a term of the sum. */
 bool proa_step_is_partial(const proa_step *s);
 

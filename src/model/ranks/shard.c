@@ -16,7 +16,8 @@ typedef struct sharder {
     range heads, kv_heads, value_heads, key_heads, ffn, expert_ffn, experts, shared_ffn, outputs,
         sums; /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
     bool whole_experts, whole_sums;
-    bool whole_norms; /* all heads of q and k are normed as one row */
+    bool whole_norms;   /* all heads of q and k are normed as one row */
+    bool parted_groups; /* groups of the norm of a recurrent layer's output are of several ranks */
     proa_arena *arena;
     proa_err *err;
 } sharder;
@@ -40,7 +41,8 @@ static proa_status fail_few(const sharder *s, const char *what, int64_t count)
 
 /* H heads of which each has one of K key heads: whole groups of a key head and its heads; or where there are fewer than
  * ranks, a part of the heads of one group. */
-static proa_status share_groups(const sharder *s, range *heads, range *key_heads, int64_t H, int64_t K)
+static proa_status share_groups(const sharder *s, range *heads, range *key_heads, int64_t H, int64_t K,
+                                const char *what)
 {
     int64_t each = H / K;
     *key_heads = share_units(K, 1, s->rank, s->ranks);
@@ -53,16 +55,37 @@ static proa_status share_groups(const sharder *s, range *heads, range *key_heads
     range part = share_units(each, 1, s->rank - first, (int32_t)owners.count);
     *key_heads = (range){group, 1};
     *heads = (range){group * each + part.first, part.count};
-    return each < owners.count ? fail_few(s, "heads", H) : PROA_OK;
+    return each < owners.count ? fail_few(s, what, H) : PROA_OK;
 }
 
-/* Of attention, queries by their key heads; of recurrent states, values by theirs. */
+/* Of attention, queries by their key heads; of recurrent states, values by theirs (of Mamba-2 by B and C). */
 static proa_status share_heads(sharder *s)
 {
     const proa_config *c = &s->whole;
-    PROA_TRY(share_groups(s, &s->heads, &s->kv_heads, c->heads, c->kv_heads));
+    PROA_TRY(share_groups(s, &s->heads, &s->kv_heads, c->heads, c->kv_heads, "heads"));
     if (!c->recurrent_layers) return PROA_OK;
-    return share_groups(s, &s->value_heads, &s->key_heads, c->value_heads, c->key_heads);
+    return share_groups(s, &s->value_heads, &s->key_heads, c->value_heads, c->key_heads,
+                        "heads of a recurrent state");
+}
+
+/* Columns of a group of the norm of a recurrent layer's output. */
+static int64_t recall_width(const proa_config *c)
+{
+    return c->value_heads * c->value_dim / (c->recall_groups ? c->recall_groups : c->value_heads);
+}
+
+/* Whether some rank has a part of a group. */
+static proa_status find_parted_groups(sharder *s)
+{
+    const proa_config *c = &s->whole;
+    bool normed = c->recurrent_layers && c->key_dim > 0 && !c->recall_plain && c->recall_groups;
+    for (int32_t i = 0; i < s->ranks && normed; i++) {
+        sharder of = *s;
+        of.rank = i;
+        PROA_TRY(share_heads(&of));
+        if (of.value_heads.first * c->value_dim % recall_width(c)) s->parted_groups = true;
+    }
+    return PROA_OK;
 }
 
 static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
@@ -230,6 +253,20 @@ static range heads_range(range heads, int64_t size, int64_t at)
     return (range){at + heads.first * size, heads.count * size};
 }
 
+/* Values, B and C, rates and gates (Mamba-2). */
+static int mamba_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot)
+{
+    const proa_config *c = &s->whole;
+    int64_t d = c->value_dim, keys = c->key_heads * c->key_dim, values = c->value_heads * d,
+            at = values + 2 * keys;
+    out[0] = heads_range(s->value_heads, d, 0);
+    out[1] = heads_range(s->key_heads, c->key_dim, values);
+    out[2] = heads_range(s->key_heads, c->key_dim, values + keys);
+    out[3] = heads_range(s->value_heads, 1, at);
+    out[4] = heads_range(s->value_heads, d, at + c->value_heads);
+    return slot == PROA_SLOT_MIX ? 5 : 3;
+}
+
 /* A weight of a layer with a recurrent state: q, k, v and gates side by side, as far as it has them; of values, blocks
  * of all heads. */
 static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot, int64_t rows)
@@ -237,6 +274,7 @@ static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, pr
     const proa_config *c = &s->whole;
     int64_t d = c->value_dim, keys = c->key_heads * c->key_dim, values = c->value_heads * d;
     bool mixed = slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV;
+    if (mixed && c->mix_rates) return mamba_ranges(out, s, slot);
     if (mixed && !c->mix_gated) {
         out[0] = heads_range(s->key_heads, c->key_dim, 0);
         out[1] = heads_range(s->key_heads, c->key_dim, keys);
@@ -244,7 +282,7 @@ static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, pr
         out[3] = heads_range(s->value_heads, d, 2 * keys + values);
         return slot == PROA_SLOT_MIX ? 4 : 3;
     }
-    int64_t size = mixed ? d : 1, all = c->value_heads * size;
+    int64_t size = mixed || slot == PROA_SLOT_RECALL_NORM ? d : 1, all = c->value_heads * size;
     int blocks = (int)(rows / all);
     for (int i = 0; i < blocks; i++) out[i] = heads_range(s->value_heads, size, i * all);
     return blocks;
@@ -253,7 +291,8 @@ static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, pr
 static bool is_recurrent(proa_weight_slot slot)
 {
     return slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV || slot == PROA_SLOT_RATES ||
-           slot == PROA_SLOT_DECAY || slot == PROA_SLOT_MIX_OUT;
+           slot == PROA_SLOT_DECAY || slot == PROA_SLOT_SKIP || slot == PROA_SLOT_RECALL_NORM ||
+           slot == PROA_SLOT_MIX_OUT;
 }
 
 /* q, k and v of attention, behind the gates of the heads of q if it has these. */
@@ -340,11 +379,18 @@ static range columns_of_heads(const sharder *s, proa_weight_slot slot, int64_t c
     return heads_range(s->heads, cols / s->whole.heads, 0);
 }
 
+/* Each rank has all weights of a norm that are those of any head, or where it norms what all ranks have. */
+static proa_split split_of(const sharder *s, proa_weight_slot slot, const proa_param *param)
+{
+    bool all = param->rows == s->whole.value_dim || (s->parted_groups && s->whole_sums);
+    return slot == PROA_SLOT_RECALL_NORM && all ? PROA_SPLIT_NONE : proa_slot_split(slot);
+}
+
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
     proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
-    proa_split split = proa_slot_split(slot);
+    proa_split split = split_of(s, slot, param);
     range ranges[PROA_CUT_RANGES_MAX] = {{0, 0}};
     int count = 0;
     int64_t total = 0;
@@ -420,6 +466,15 @@ static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, cons
     return PROA_OK;
 }
 
+/* Heads of recurrent states, and of the groups in which their output is normed the whole ones of this rank. */
+static void share_recalled(const sharder *s, proa_config *c)
+{
+    int64_t width = c->recall_groups ? recall_width(c) : 0;
+    c->value_heads = s->value_heads.count, c->key_heads = s->key_heads.count;
+    if (s->parted_groups) c->recall_width = width, c->first_value = s->value_heads.first * c->value_dim;
+    else if (width) c->recall_groups = c->value_heads * c->value_dim / width;
+}
+
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
                        const proa_sharding *how, proa_err *err)
 {
@@ -433,6 +488,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
                          "the %d ranks",
                          arch->name, (long long)c->heads, (long long)c->kv_heads, s.ranks);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
+    PROA_TRY(find_parted_groups(&s));
     if (how->shares) PROA_TRY(share_sums(&s, &c->sum_split));
     if (how->shares) PROA_TRY(share_inputs(&s, how->shares, params, arch, c));
     for (int i = 0; i < PROA_STACK_COUNT; i++)
@@ -442,7 +498,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     c->all_heads = c->heads, c->first_head = s.heads.first;
     c->all_kv_heads = c->kv_heads, c->first_kv_head = s.kv_heads.first;
     c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
-    c->value_heads = s.value_heads.count, c->key_heads = s.key_heads.count;
+    share_recalled(&s, c);
     c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
     c->own_experts = s.experts.count, c->first_expert = s.experts.first;
     c->shared_ffn = s.shared_ffn.count;

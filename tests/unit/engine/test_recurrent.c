@@ -7,18 +7,14 @@
 #include "base/checked.h"
 #include "engine/engine.h"
 #include "engine/fleet/fleet.h"
+#include <unistd.h>
 
 static const char *const models[] = {GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5",
                                      GOLDEN "arch/qwen3_5_text",     GOLDEN "arch/lfm2",
                                      GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba",
                                      GOLDEN "arch/falcon_h1",        GOLDEN "arch/nemotron_h",
                                      GOLDEN "arch/nemotron_h_moe",   GOLDEN "arch/mamba2"};
-enum { REQUESTS = 6, DIVIDED = 4 /* the first ones; layers of Mamba-2 are of one rank */ };
-
-static size_t models_count(void)
-{
-    return getenv("PROA_TEST_TP") ? DIVIDED : sizeof models / sizeof *models;
-}
+enum { REQUESTS = 6, MAMBA = 4 /* the first model with layers of Mamba-2 */ };
 
 static proa_request request_of(int i)
 {
@@ -63,7 +59,7 @@ static void chunks_and_neighbours_change_nothing(void **state)
 {
     (void)state;
     static const char *const modes[] = {"host", "0", "1"};
-    for (size_t m = 0; m < models_count(); m++) {
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         for (int i = 0; i < 3; i++) {
             outcome alone[REQUESTS] = {0}, other[REQUESTS] = {0};
             proa_engine_options o = {.threads = 1, .dtype = "f32"};
@@ -96,7 +92,7 @@ static void preemption_changes_nothing(void **state)
 static void scratch_is_for_the_widest_product(void **state)
 {
     (void)state;
-    for (size_t m = 0; m < models_count(); m++) {
+    for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
         proa_engine *engine = open_or_fail(models[m], NULL);
         const proa_params *p = &engine->model->params[PROA_STACK_DECODER];
         int64_t widest = 0, inputs = proa_model_need(engine->model).inputs;
@@ -219,16 +215,74 @@ static void engines_refuse(void **state)
     expect_refusal(&(proa_engine_options){.prefix_host_memory = "1M"}, "option 'prefix-host-memory'");
 }
 
-static void mamba_is_of_one_rank(void **state)
+/* Six heads cannot be divided among so many ranks. */
+static void few_heads_are_refused(void **state)
 {
     (void)state;
     proa_engine *engine;
     proa_err err = {.status = PROA_OK};
-    const proa_engine_options o = {.tensor_parallel = 2};
-    for (size_t m = DIVIDED; m < sizeof models / sizeof *models; m++) {
+    const proa_engine_options o = {.tensor_parallel = 8};
+    for (size_t m = MAMBA; m < sizeof models / sizeof *models; m++) {
         assert_int_equal(proa_engine_open(&engine, models[m], &o, &err), PROA_UNSUPPORTED);
-        if (!strstr(err.text, "option 'tp'") || strchr(err.text, '\n')) fail_msg("%s", err.text);
+        if (!strstr(err.text, "cannot be divided among 8 ranks") || strchr(err.text, '\n'))
+            fail_msg("%s", err.text);
     }
+}
+
+/* Falcon-H1 with a norm before the gates: of two groups, which four ranks have parts of. */
+static void make_norm_before_gates(const char *dir)
+{
+    static const char before[] = "\"mamba_norm_before_gate\": false";
+    static char text[16384];
+    char path[256];
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_int_equal(symlink(GOLDEN "arch/falcon_h1_normed/model.safetensors", path), 0);
+    FILE *from = fopen(GOLDEN "arch/falcon_h1_normed/config.json", "r");
+    assert_non_null(from);
+    text[fread(text, 1, sizeof text - 1, from)] = '\0';
+    fclose(from);
+    const char *at = strstr(text, before);
+    assert_non_null(at);
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *to = fopen(path, "w");
+    assert_non_null(to);
+    fprintf(to, "%.*s\"mamba_norm_before_gate\": true%s", (int)(at - text), text, at + sizeof before - 1);
+    fclose(to);
+}
+
+static outcome rows_of_ranks(const char *model, int32_t ranks, const char *sums)
+{
+    const proa_engine_options o = {.threads = 1, .dtype = "f32", .tensor_parallel = ranks, .rank_sums = sums};
+    proa_engine *engine;
+    proa_err err = {.status = PROA_OK};
+    proa_request r = request_of(5);
+    outcome rows = {0};
+    if (proa_engine_open(&engine, model, &o, &err) != PROA_OK) fail_msg("%s", err.text);
+    r.task = PROA_TASK_ROWS;
+    r.options = (proa_options){.max_tokens = 0};
+    run_request(engine, r, &rows);
+    proa_engine_close(engine);
+    return rows;
+}
+
+static void ranks_have_parts_of_a_norm_before_gates(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/proa-gates-XXXXXX", path[256];
+    assert_non_null(mkdtemp(dir));
+    make_norm_before_gates(dir);
+    outcome after = rows_of_ranks(GOLDEN "arch/falcon_h1_normed", 1, NULL), one = rows_of_ranks(dir, 1, NULL);
+    outcome terms = rows_of_ranks(dir, 4, NULL), whole = rows_of_ranks(dir, 4, "whole");
+    size_t bytes = (size_t)(one.rows_count * one.columns) * sizeof(float);
+    assert_true(bytes > 0);
+    assert_memory_not_equal(one.rows, after.rows, bytes);
+    assert_memory_equal(one.rows, whole.rows, bytes);
+    for (int64_t i = 0; i < one.rows_count * one.columns; i++)
+        assert_true(fabsf(one.rows[i] - terms.rows[i]) < 1e-4F);
+    outcome_release(&after), outcome_release(&one), outcome_release(&terms), outcome_release(&whole);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir), unlink(path);
+    snprintf(path, sizeof path, "%s/config.json", dir), unlink(path);
+    rmdir(dir);
 }
 
 static void a_draft_model_is_refused(void **state)
@@ -277,7 +331,8 @@ int main(void)
         cmocka_unit_test(sequences_part_again_after_preemption),
         cmocka_unit_test(sequences_follow_from_the_state),
         cmocka_unit_test(engines_refuse),
-        cmocka_unit_test(mamba_is_of_one_rank),
+        cmocka_unit_test(few_heads_are_refused),
+        cmocka_unit_test(ranks_have_parts_of_a_norm_before_gates),
         cmocka_unit_test(a_draft_model_is_refused),
         cmocka_unit_test(requests_and_sessions_are_refused),
         cmocka_unit_test(a_fleet_refuses_to_hand_on),

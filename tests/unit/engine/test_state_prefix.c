@@ -9,6 +9,9 @@
 
 enum { CONTEXT = 512, COMMON = 200, LONG = 300 };
 
+/* The gated delta rule; Mamba-2. */
+static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/granitemoehybrid"};
+
 /* A golden checkpoint with a longer context: nothing in it depends on that. */
 typedef struct folder {
     char dir[64];
@@ -19,16 +22,18 @@ static void path_in(char path[256], const char *dir, const char *name)
     snprintf(path, 256, "%s/%s", dir, name);
 }
 
-static folder make_folder(void)
+static folder make_folder(const char *model)
 {
     static const char before[] = "\"max_position_embeddings\": 128";
     static char text[16384];
     folder f = {"/tmp/proa-states-XXXXXX"};
-    char path[256];
+    char path[256], weights[256];
     assert_non_null(mkdtemp(f.dir));
+    path_in(weights, model, "model.safetensors");
     path_in(path, f.dir, "model.safetensors");
-    assert_int_equal(symlink(GOLDEN "arch/qwen3_next/model.safetensors", path), 0);
-    FILE *from = fopen(GOLDEN "arch/qwen3_next/config.json", "r");
+    assert_int_equal(symlink(weights, path), 0);
+    path_in(path, model, "config.json");
+    FILE *from = fopen(path, "r");
     assert_non_null(from);
     text[fread(text, 1, sizeof text - 1, from)] = '\0';
     fclose(from);
@@ -203,10 +208,12 @@ static void a_model_without_pages_reuses_states(void **state)
     proa_engine_close(with), proa_engine_close(without);
 }
 
+static int next_model;
+
 static int set_up(void **state)
 {
     static folder f;
-    f = make_folder();
+    f = make_folder(models[next_model++]);
     *state = &f;
     return 0;
 }
@@ -225,5 +232,8 @@ int main(void)
         cmocka_unit_test(eviction_changes_nothing),
         cmocka_unit_test(a_model_without_pages_reuses_states),
     };
-    return cmocka_run_group_tests_name("state_prefix", tests, set_up, tear_down);
+    int failed = 0;
+    for (size_t m = 0; m < PROA_COUNT(models); m++)
+        failed += cmocka_run_group_tests_name(models[m], tests, set_up, tear_down);
+    return failed;
 }

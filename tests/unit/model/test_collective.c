@@ -17,6 +17,11 @@ static proa_program program_of(const proa_step *steps)
     return p;
 }
 
+/* Two layers, the first one dense, the second one of experts. */
+static bool second[] = {false, true};
+static const proa_config plain = {.experts = 4, .expert_layers = second, .layers = 2},
+                         whole = {.experts = 4, .expert_layers = second, .layers = 2, .sum_split = 16};
+
 static void assert_steps(const proa_program *p, const proa_step *want)
 {
     for (int32_t i = 0; i <= p->count; i++) {
@@ -53,7 +58,7 @@ static void test_sequential(void **state)
                                      SUM(X, PROA_ADD),
                                      END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false, false);
+    proa_collective_steps(&p, &plain, 0, false);
     assert_steps(&p, rank);
 }
 
@@ -67,7 +72,7 @@ static void test_parallel(void **state)
     static const proa_step rank[] = {STEP(LINEAR, N, U, UP, PROA_ACT | PROA_FORK), STEP(LINEAR, A, PART, O, 0),
                                      STEP(LINEAR, U, PART, DOWN, PROA_ADD | PROA_JOIN), SUM(X, PROA_ADD), END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false, false);
+    proa_collective_steps(&p, &plain, 0, false);
     assert_steps(&p, rank);
 }
 
@@ -87,7 +92,7 @@ static void test_experts(void **state)
                               SUM(X, PROA_ADD | dense),
                               END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false, false);
+    proa_collective_steps(&p, &plain, 2, false);
     assert_steps(&p, rank);
 }
 
@@ -112,7 +117,7 @@ static void test_head(void **state)
                                      {PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0},
                                      END};
     proa_program p = program_of(head);
-    proa_collective_steps(&p, true, false);
+    proa_collective_steps(&p, &plain, 0, true);
     assert_steps(&p, rank);
 }
 
@@ -137,15 +142,86 @@ static void test_whole_sums(void **state)
                               {PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, PROA_REG_D, 0, 0},
                               END};
     proa_program p = program_of(layer);
-    proa_collective_steps(&p, false, true);
+    proa_collective_steps(&p, &whole, 2, false);
     assert_steps(&p, rank);
+}
+
+/* Layers with attention, with a recurrent state, with both, with neither. */
+static bool attend[] = {true, false, true, false}, recur[] = {false, true, true, false};
+
+static proa_program mixers(const proa_config *c, int64_t layers)
+{
+    const proa_flags attends = PROA_IF(ATTENDS), recurs = PROA_IF(RECURS);
+    const proa_step layer[] = {STEP(LINEAR, RECALL, X, MIX_OUT, PROA_ADD | recurs),
+                               STEP(LINEAR, A, X, O, PROA_ADD | attends), STEP(NORM, X, N, FFN_NORM, 0), END};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, c, layers, false);
+    return p;
+}
+
+static void test_mixers(void **state)
+{
+    PROA_UNUSED(state);
+    const proa_flags attends = PROA_IF(ATTENDS), recurs = PROA_IF(RECURS);
+    proa_config c = {.layers = 2, .attending_layers = attend, .recurrent_layers = recur};
+    proa_program p = mixers(&c, 2);
+    /* one or the other: a sum in all layers */
+    const proa_step either[] = {STEP(LINEAR, RECALL, PART, MIX_OUT, recurs), STEP(LINEAR, A, PART, O, attends),
+                                SUM(X, PROA_ADD), STEP(NORM, X, N, FFN_NORM, 0), END};
+    assert_steps(&p, either);
+    /* both in each: one sum for both */
+    c.attending_layers = attend + 2, c.recurrent_layers = recur + 2;
+    p = mixers(&c, 1);
+    const proa_step both[] = {STEP(LINEAR, RECALL, PART, MIX_OUT, recurs),
+                              STEP(LINEAR, A, PART, O, PROA_ADD | attends), SUM(X, PROA_ADD),
+                              STEP(NORM, X, N, FFN_NORM, 0), END};
+    assert_steps(&p, both);
+    /* both in some: each has its sum, and where there is neither, there is none */
+    c = (proa_config){.layers = 4, .attending_layers = attend, .recurrent_layers = recur};
+    p = mixers(&c, 4);
+    const proa_step some[] = {STEP(LINEAR, RECALL, PART, MIX_OUT, recurs),
+                              SUM(X, PROA_ADD | recurs),
+                              STEP(LINEAR, A, PART, O, attends),
+                              SUM(X, PROA_ADD | attends),
+                              STEP(NORM, X, N, FFN_NORM, 0),
+                              END};
+    assert_steps(&p, some);
+}
+
+/* The norm of groups of which ranks have parts: their mean squares are added, or all columns are gathered. */
+static void test_parted_norm(void **state)
+{
+    PROA_UNUSED(state);
+    static const proa_step layer[] = {STEP(NORM_GATED, MIX, RECALL, RECALL_NORM, 0),
+                                      STEP(LINEAR, RECALL, X, MIX_OUT, PROA_ADD), END};
+    static const proa_step terms[] = {STEP(GATE_OUTPUTS, MIX, RECALL, TOKENS, 0),
+                                      STEP(GROUP_SQUARES, RECALL, SQUARES, TOKENS, 0),
+                                      STEP(ALL_REDUCE, SQUARES, SQUARES, TOKENS, 0),
+                                      STEP(GROUP_SCALE, SQUARES, RECALL, RECALL_NORM, 0),
+                                      STEP(LINEAR, RECALL, PART, MIX_OUT, 0),
+                                      SUM(X, PROA_ADD),
+                                      END};
+    static const proa_step all[] = {
+        STEP(GATHER_INPUTS, RECALL, SUM_IN, MIX_OUT, 0), STEP(GROUP_NORM, SUM_IN, RECALL, RECALL_NORM, 0),
+        STEP(GATE_OUTPUTS, MIX, RECALL, TOKENS, 0),      STEP(TAKE_COLUMNS, X, PART, TOKENS, 0),
+        STEP(GATHER_INPUTS, RECALL, SUM_IN, MIX_OUT, 0), STEP(LINEAR, SUM_IN, PART, MIX_OUT, PROA_ADD),
+        STEP(GATHER_COLUMNS, PART, X, TOKENS, 0),        END};
+    proa_program p = program_of(layer);
+    const proa_config by_terms = {.recall_groups = 1, .recall_width = 64, .gate_first = true},
+                      by_rows = {.recall_groups = 1, .recall_width = 64, .sum_split = 16};
+    proa_collective_steps(&p, &by_terms, 0, false);
+    assert_steps(&p, terms);
+    p = program_of(layer);
+    proa_collective_steps(&p, &by_rows, 0, false);
+    assert_steps(&p, all);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sequential), cmocka_unit_test(test_parallel),   cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_head),       cmocka_unit_test(test_whole_sums),
+        cmocka_unit_test(test_sequential),  cmocka_unit_test(test_parallel),   cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_head),        cmocka_unit_test(test_whole_sums), cmocka_unit_test(test_mixers),
+        cmocka_unit_test(test_parted_norm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,9 +61,10 @@ static void walk_step(walk *w, const proa_step *s)
         break;
     case PROA_STEP_CONV_STATE:
     case PROA_STEP_GATED_DELTA:
-    case PROA_STEP_SELECTIVE_SCAN: /* but see take_part: models with it are not divided yet */
+    case PROA_STEP_SELECTIVE_SCAN:
         expect_part(w, s, s->in, true);
-        expect_part(w, s, s->op == PROA_STEP_GATED_DELTA ? PROA_REG_RATES : s->in, true);
+        if (s->op == PROA_STEP_GATED_DELTA) expect_part(w, s, PROA_REG_RATES, true);
+        if (s->op == PROA_STEP_SELECTIVE_SCAN) expect_part(w, s, PROA_REG_MIX, true);
         w->part[s->out] = true;
         break;
     case PROA_STEP_GATE_INPUTS:
@@ -92,6 +93,9 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_GATHER_COLUMNS:
     case PROA_STEP_GATHER_INPUTS:
     case PROA_STEP_TAKE_COLUMNS:
+    case PROA_STEP_GROUP_SQUARES:
+    case PROA_STEP_GROUP_SCALE:
+    case PROA_STEP_GROUP_NORM:
     case PROA_STEP_SEND: /* nor of rows: ranks/stage.h */
     case PROA_STEP_RECV:
     case PROA_STEP_BROADCAST:
