@@ -6,7 +6,7 @@
 
 /* Steps may apply in some layers only (PROA_CONDITIONS_BY_LAYER). Layers in which the same of these conditions hold are
  * of one kind. A set of kinds is a mask. */
-enum { CONDITIONS_MAX = 8, KINDS_MAX = 64 };
+enum { CONDITIONS_MAX = 12, KINDS_MAX = 64 };
 
 typedef struct layer_kinds {
     proa_flags condition[CONDITIONS_MAX]; /* those that the program has */
