@@ -44,6 +44,8 @@ static proa_status fail_few(const sharder *s, const char *what, int64_t count)
 static proa_status share_groups(const sharder *s, range *heads, range *key_heads, int64_t H, int64_t K,
                                 const char *what)
 {
+    *heads = *key_heads = (range){0, 0};
+    if (K == 0) return PROA_OK; /* no layer has any */
     int64_t each = H / K;
     *key_heads = share_units(K, 1, s->rank, s->ranks);
     *heads = (range){key_heads->first * each, key_heads->count * each};
@@ -446,7 +448,7 @@ static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, cons
                                 const proa_arch *arch, proa_config *c)
 {
     int64_t head = proa_max64(proa_dim_size(&s->whole, PROA_DIM_Q), proa_dim_size(&s->whole, PROA_DIM_VALUES)) /
-                   s->whole.heads;
+                   proa_max64(s->whole.heads, 1);
     int64_t unused = 0, recalled = proa_dim_size(&s->whole, PROA_DIM_RECALLED);
     *shares = (proa_rank_shares){{0}, {0}, {0}, {0}};
     for (int32_t i = 0; i < s->ranks; i++) {
