@@ -89,6 +89,12 @@ static const struct {
      "\"truncate\":false,\"original_max_position_embeddings\":4096},\"rope_theta\":150000,"
      "\"max_position_embeddings\":131072,\"rms_norm_eps\":1e-5,\"vocab_size\":201088,"
      "\"bos_token_id\":199998,\"eos_token_id\":200002,\"pad_token_id\":199999}"},
+    {"bamba-9b", "{\"model_type\":\"bamba\",\"architectures\":[\"BambaForCausalLM\"],\"hidden_size\":4096,"
+                 "\"intermediate_size\":14336,\"num_hidden_layers\":32,\"num_attention_heads\":32,"
+                 "\"num_key_value_heads\":8,\"attn_layer_indices\":[9,18,27],\"mamba_n_heads\":128,"
+                 "\"mamba_d_head\":64,\"mamba_n_groups\":1,\"mamba_d_state\":128,\"mamba_d_conv\":4,"
+                 "\"max_position_embeddings\":262144,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
+                 "\"vocab_size\":128256,\"bos_token_id\":128000,\"eos_token_id\":128001,\"pad_token_id\":0}"},
     {"t5-small",
      "{\"model_type\":\"t5\",\"architectures\":[\"T5ForConditionalGeneration\"],\"d_model\":512,"
      "\"d_kv\":64,\"d_ff\":2048,\"num_layers\":6,\"num_decoder_layers\":6,\"num_heads\":8,"
