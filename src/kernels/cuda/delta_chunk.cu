@@ -21,21 +21,18 @@
  * for the order of sums. What is f32 (S, R, U, T, M) goes into a product as the sum of two bf16 numbers, 16 bits:
  * against f64 y and S are off by 1e-5 of their largest number, which is 1/400 of the rounding of y. f32 and f16 are
  * computed row by row in f32 (state.cu). */
-#include "kernels/cuda/attention/tile.h"
-#include "kernels/cuda/runtime/mma.h"
-#include "kernels/cuda/state.h"
+#include "kernels/cuda/state_tile.h"
 
-typedef __nv_bfloat16 bf16;
 enum {
     CHUNK = 32,
-    WARPS = 4,
-    THREADS = 32 * WARPS,
-    COLUMNS = 16 * WARPS,
+    WARPS = STATE_WARPS,
+    THREADS = STATE_THREADS,
+    COLUMNS = STATE_COLUMNS,
     SQUARE = CHUNK + 8,
     A_ROW = CHUNK + 4
 };
 
-/* What a block has in shared memory. Rows of tiles are longer by 16 bytes, so that ldmatrix meets all banks. */
+/* What a block has in shared memory. */
 template <int DK> struct chunk_tile {
     bf16 q[2][CHUNK][DK + 8], k[2][CHUNK][DK + 8], v[2][CHUNK][COLUMNS + 8];
     bf16 T[2][CHUNK][SQUARE], M[2][CHUNK][SQUARE]; /* the number's first 8 bits, what is left of it */
@@ -46,40 +43,6 @@ template <int DK> struct chunk_tile {
     float q_in[CHUNK], k_in[CHUNK];     /* exp(G) / |q|, exp(G) / |k| */
     float k_out[CHUNK];                 /* exp(G_last - G) / |k| */
 };
-
-/* A fragment of four pairs of f32 as the sum of two of bf16. */
-struct split_fragment {
-    unsigned high[4], low[4];
-
-    __device__ void set(int i, float x, float y)
-    {
-        const unsigned pair = gpu_mma<bf16>::pair(x, y);
-        high[i] = pair;
-        low[i] = gpu_mma<bf16>::pair(x - __uint_as_float(pair << 16), y - __uint_as_float(pair & 0xffff0000u));
-    }
-
-    /* D tiles 2k and 2k + 1 are the columns 16k to 16k + 15 of an A. */
-    __device__ void set_tiles(const float (&first)[4], const float (&second)[4])
-    {
-        set(0, first[0], first[1]), set(1, first[2], first[3]);
-        set(2, second[0], second[1]), set(3, second[2], second[3]);
-    }
-};
-
-/* The rows of B^T at `rows` are columns of B [16 k.., 8 n..]: its tiles n and n + 1 of step k. */
-__device__ static inline void load_columns(unsigned b[4], const bf16 *rows, int row_length, int k, int n)
-{
-    const int lane = threadIdx.x & 31;
-    ldmatrix_x4(
-        b, smem_address(rows + (n * 8 + lane / 16 * 8 + lane % 8) * row_length + k * 16 + lane / 8 % 2 * 8));
-}
-
-/* The same of a B whose rows are stored. */
-__device__ static inline void load_rows(unsigned b[4], const bf16 *rows, int row_length, int k, int n)
-{
-    const int lane = threadIdx.x & 31;
-    ldmatrix_x4_trans(b, smem_address(rows + (k * 16 + lane % 16) * row_length + n * 8 + lane / 16 * 8));
-}
 
 /* Requests the rows of a chunk; those behind the last one become zeros. */
 template <int DK>
@@ -166,12 +129,6 @@ template <int DK> __device__ static void multiply_keys(float (&d)[4][4], const c
     }
 }
 
-__device__ static inline void store_split(bf16 (&to)[2][CHUNK][SQUARE], int i, int j, float x)
-{
-    to[0][i][j] = __float2bfloat16(x);
-    to[1][i][j] = __float2bfloat16(x - __bfloat162float(to[0][i][j]));
-}
-
 /* A and M of the products. */
 template <int DK> __device__ static void scale_products(chunk_tile<DK> &s, const float (&d)[4][4])
 {
@@ -228,31 +185,8 @@ __device__ static void multiply_triangle(float (&d)[4][4], const float (&x)[4][4
     }
 }
 
-/* What a warp has of a head: S^T of its 16 columns. Numbers of a thread are at column lane / 4 (+ 8) of the warp and at
- * row 8 n + 2 (lane % 4) (+ 1) of the state, or of the chunk. */
-template <int DK> struct warp_columns {
-    float S[DK / 8][4];
-
-    __device__ void load(const float *state, int64_t dv, bool goes_on)
-    {
-        const int lane = threadIdx.x & 31;
-        const float *from = state + lane % 4 * 2 * dv + lane / 4;
-#pragma unroll
-        for (int n = 0; n < DK / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) S[n][e] = goes_on ? from[(n * 8 + e % 2) * dv + e / 2 * 8] : 0.0f;
-    }
-
-    __device__ void store(float *state, int64_t dv) const
-    {
-        const int lane = threadIdx.x & 31;
-        float *to = state + lane % 4 * 2 * dv + lane / 4;
-#pragma unroll
-        for (int n = 0; n < DK / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) to[(n * 8 + e % 2) * dv + e / 2 * 8] = S[n][e];
-    }
-
+/* What a warp has of a head. */
+template <int DK> struct warp_columns : state_columns<DK> {
     /* by_k = S^T K^T, by_q = S^T Q^T */
     __device__ void read_state(float (&by_k)[4][4], float (&by_q)[4][4], const chunk_tile<DK> &s, int buffer) const
     {
@@ -261,7 +195,7 @@ template <int DK> struct warp_columns {
 #pragma unroll
         for (int k = 0; k < DK / 16; k++) {
             split_fragment a;
-            a.set_tiles(S[2 * k], S[2 * k + 1]);
+            a.set_tiles(this->S[2 * k], this->S[2 * k + 1]);
 #pragma unroll
             for (int n = 0; n < 4; n += 2) {
                 unsigned keys[4], queries[4];
@@ -295,26 +229,11 @@ template <int DK> struct warp_columns {
     __device__ void change_state(float (&U)[4][4], const chunk_tile<DK> &s, int buffer)
     {
         const int lane = threadIdx.x & 31;
-        const float decay = expf(s.sum[CHUNK - 1]);
         split_fragment a[2];
 #pragma unroll
         for (int e = 0; e < 16; e++) U[e / 4][e % 4] *= s.k_out[e / 4 * 8 + lane % 4 * 2 + e % 2];
         a[0].set_tiles(U[0], U[1]), a[1].set_tiles(U[2], U[3]);
-#pragma unroll
-        for (int n = 0; n < DK / 8; n += 2) {
-            unsigned b[2][4];
-            load_rows(b[0], s.k[buffer][0], DK + 8, 0, n), load_rows(b[1], s.k[buffer][0], DK + 8, 1, n);
-#pragma unroll
-            for (int t = 0; t < 2; t++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) S[n + t][e] *= decay;
-#pragma unroll
-                for (int k = 0; k < 2; k++) {
-                    gpu_mma<bf16>::run(S[n + t], a[k].high, b[k][2 * t], b[k][2 * t + 1]);
-                    gpu_mma<bf16>::run(S[n + t], a[k].low, b[k][2 * t], b[k][2 * t + 1]);
-                }
-            }
-        }
+        this->decay_and_add(expf(s.sum[CHUNK - 1]), a, s.k[buffer][0], DK + 8);
     }
 };
 
