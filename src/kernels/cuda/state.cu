@@ -207,16 +207,6 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
 
 enum { SCAN_ROWS = 16 /* of a tile in shared memory */ };
 
-template <typename T> struct scan_args {
-    T *y;
-    const T *x, *rates;
-    int64_t y_row, x_row, rates_row;
-    proa_state_space p;
-    float *state;
-    int64_t stride;
-    const proa_span *spans;
-};
-
 /* The rows of a tile: B and C, how far the state goes, and what is left of it. */
 template <int DK> struct scan_tile {
     float b[SCAN_ROWS][DK], c[SCAN_ROWS][DK], step[SCAN_ROWS], decay[SCAN_ROWS];
@@ -234,14 +224,21 @@ __device__ static void scan_load(scan_tile<DK> &tile, const scan_args<T> &a, int
         tile.c[i][k] = k < dk ? gpu_to_f32(b[groups * dk + k]) : 0.0f;
     }
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        const float s = gpu_to_f32(a.rates[(row + i) * a.rates_row + h]) + a.p.bias[h];
-        tile.step[i] = fminf(fmaxf(s > 20.0f ? s : log1pf(expf(s)), a.p.least), a.p.most);
+        tile.step[i] = scan_step(a.p, gpu_to_f32(a.rates[(row + i) * a.rates_row + h]), h);
         tile.decay[i] = expf(-expf(a.p.rate[h]) * tile.step[i]);
     }
 }
 
+/* The other kernel has the span, or it is empty. */
+template <typename T>
+__device__ static inline bool scan_leaves_span(const scan_args<T> &a, const proa_span &span)
+{
+    return span.rows < 1 || (a.chunked && span.rows >= SCAN_CHUNKED_MIN);
+}
+
 /* The recurrence over the rows of a span. Grid: head, span. As in delta_kernel thread j has column j of the state
- * S [dk,dv] in registers and reads B and C of SCAN_ROWS rows at a time from shared memory. */
+ * S [dk,dv] in registers and reads B and C of SCAN_ROWS rows at a time from shared memory. For few rows, and for
+ * prompts that scan_chunk.cu does not take. */
 template <int DK, typename T>
 __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) scan_kernel(scan_args<T> a)
 {
@@ -251,7 +248,7 @@ __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) scan_kernel(scan_args<T> a
     const int h = blockIdx.x, j = threadIdx.x, dk = (int)a.p.state_dim, dv = (int)a.p.value_dim;
     const bool mine = j<dv, goes_on = span.context> span.rows;
     float *state = a.state + span.state * a.stride + (int64_t)h * dk * dv + j, S[DK];
-    if (span.rows < 1) return;
+    if (scan_leaves_span(a, span)) return;
 #pragma unroll
     for (int r = 0; r < DK; r++) S[r] = goes_on && mine && r < dk ? state[(int64_t)r * dv] : 0.0f;
     for (int begin = 0; begin < span.rows; begin += SCAN_ROWS) {
@@ -296,6 +293,10 @@ static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rate
         scan_args<T> a = {(T *)y.data, (const T *)x.data, (const T *)rates.data};
         a.y_row = y.stride[0], a.x_row = x.stride[0], a.rates_row = rates.stride[0], a.p = *p;
         a.state = state->base, a.stride = state->stride, a.spans = spans->span;
+        a.chunked = spans->rows_max >= SCAN_CHUNKED_MIN && gpu_scan_takes_chunks(p, y, x);
+        if constexpr (std::is_same<T, __nv_bfloat16>::value)
+            if (a.chunked) gpu_scan_chunks(g, a, spans);
+        if (a.chunked && spans->rows_min >= SCAN_CHUNKED_MIN) return;
         gpu_launch(g, "selective_scan", scan_kernel_of<T>(p->state_dim),
                    dim3((unsigned)p->heads, (unsigned)spans->count),
                    (unsigned)((p->value_dim + 31) / 32 * 32), 0, a);
