@@ -27,6 +27,14 @@ int64_t proa_dtype_bytes(proa_dtype)
     return 2;
 }
 
+bool gpu_scan_takes_chunks(const proa_state_space *, proa_view, proa_view)
+{
+    return false;
+}
+void gpu_scan_chunks(gpu *, const scan_args<bf16> &, const proa_spans *)
+{
+}
+
 /* Qwen3-Next's heads. */
 enum { KEY_HEADS = 16, VALUE_HEADS = 32, DIM = 128, STATE = VALUE_HEADS * DIM * DIM };
 enum { IN = (2 * KEY_HEADS + VALUE_HEADS) * DIM, OUT = VALUE_HEADS * DIM };

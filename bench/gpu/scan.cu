@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * scan.cu - Mamba-2's recurrence by rows (state.cu) and by chunks (scan_chunk.cu): the time of both for prompts of some
- * lengths and the heads of some models, and how far the outputs and states of one are from the other's. With a number
- * as argument it stands in for the number of SMs, from which the number of segments follows.
+ * lengths and the heads of some models, and how far the outputs and states of one are from the other's. A number as
+ * argument stands in for the number of SMs, from which the number of segments follows; rows are not timed then. A second
+ * one is the model.
  * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include scan.cu */
 #include "../../src/kernels/cuda/state.cu"
 #include "../../src/kernels/cuda/scan_chunk.cu"
@@ -9,9 +10,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 static gpu g;
+static bool time_rows = true;
 void gpu_trace_begin(gpu *)
 {
 }
@@ -170,7 +173,7 @@ static void compare(const scan_heads &m, const std::vector<int> &lengths, const 
     float of_y = worst_difference(download(o.y[1], out), download(o.y[0], out));
     float of_state = worst_difference(download(o.states[1], o.state.size()),
                                       download(o.states[0], o.state.size()));
-    double old_time = microseconds(by_rows), new_time = microseconds(by_chunks);
+    double new_time = microseconds(by_chunks), old_time = time_rows ? microseconds(by_rows) : 0;
     const int64_t blocks = m.heads * ((m.dv + STATE_COLUMNS - 1) / STATE_COLUMNS);
     printf("%s,%s,%d,%.1f,%.1f,%.2f,%.1e,%.1e\n", m.model, what,
            count_segments(&g, &spans, blocks, m.dk > 128 ? 32 : 64), old_time, new_time, old_time / new_time,
@@ -182,9 +185,10 @@ int main(int argc, char **argv)
 {
     cudaStreamCreate(&g.stream);
     cudaDeviceGetAttribute(&g.sms, cudaDevAttrMultiProcessorCount, 0);
-    if (argc > 1) g.sms = atoi(argv[1]);
+    if (argc > 1) g.sms = atoi(argv[1]), time_rows = false;
     puts("model,prompts x rows,segments,by_rows_us,by_chunks_us,times,y_off,states_off");
     for (const scan_heads &m : models) {
+        if (argc > 2 && strcmp(argv[2], m.model) != 0) continue;
         char what[32];
         std::vector<int> mixed;
         for (int rows : {8, 16, 32, 64, 128, 512, 2048, 8192})

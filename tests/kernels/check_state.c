@@ -10,7 +10,7 @@
 
 /* Rows 3 to 6 and row 9 belong to no span; slot 1 to none either. Lengths are about the chunks of 32 and 64 rows that
  * kernels take; the long spans are divided, in segments of 4 chunks at least. */
-enum { ROWS = 1725, SLOTS = 14, ROWS_MAX = 647 };
+enum { ROWS = 1725, SLOTS = 14, ROWS_MAX = 647, CHUNKED_ROWS = 100 };
 static proa_span first_spans[] = {
     {0, 3, 3, 0, 0, 4},        {7, 1, 1, 0, 0, 0},       {8, 1, 9, 0, 0, 3},    {10, 40, 40, 0, 0, 2},
     {50, 3, 90, 0, 0, 5},      {53, 31, 31, 0, 0, 6},    {84, 63, 99, 0, 0, 7}, {147, 64, 64, 0, 0, 11},
@@ -55,10 +55,12 @@ static void run_spans(proa_ctx *c, const state_case *s, state_run *r, proa_view 
     s->run(c, s, r->y.view, x, rates, &state, &spans);
 }
 
-/* The same rows in chunks of at most `rows`, one pass after the other. */
+/* The same rows in chunks of at most `rows`, one pass after the other, and those of long spans from CHUNKED_ROWS on at
+ * once. */
 static void run_chunks(proa_ctx *c, const state_case *s, state_run *r, proa_view x, proa_view rates, int32_t rows)
 {
     for (int32_t at = 0; at < ROWS_MAX; at += rows) {
+        if (at >= CHUNKED_ROWS) rows = ROWS_MAX;
         proa_span span[PROA_COUNT(first_spans)];
         int64_t count = 0;
         for (size_t i = 0; i < PROA_COUNT(first_spans); i++) {

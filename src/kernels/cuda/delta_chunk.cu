@@ -171,17 +171,13 @@ __device__ static void multiply_triangle(float (&d)[4][4], const float (&x)[4][4
     for (int k = 0; k < 2; k++) {
         split_fragment a;
         a.set_tiles(x[2 * k], x[2 * k + 1]);
+        unsigned high[2][4], low[2][4];
 #pragma unroll
         for (int n = 2 * k; n < 4; n += 2) {
-            unsigned high[4], low[4];
-            load_columns(high, L[0][0], SQUARE, k, n), load_columns(low, L[1][0], SQUARE, k, n);
-#pragma unroll
-            for (int t = 0; t < 2; t++) {
-                gpu_mma<bf16>::run(d[n + t], a.high, high[2 * t], high[2 * t + 1]);
-                gpu_mma<bf16>::run(d[n + t], a.high, low[2 * t], low[2 * t + 1]);
-                gpu_mma<bf16>::run(d[n + t], a.low, high[2 * t], high[2 * t + 1]);
-            }
+            load_columns(high[n / 2], L[0][0], SQUARE, k, n), load_columns(low[n / 2], L[1][0], SQUARE, k, n);
         }
+        multiply_tiles(d, a.high, high, 2 * k), multiply_tiles(d, a.high, low, 2 * k);
+        multiply_tiles(d, a.low, high, 2 * k);
     }
 }
 
@@ -196,19 +192,14 @@ template <int DK> struct warp_columns : state_columns<DK> {
         for (int k = 0; k < DK / 16; k++) {
             split_fragment a;
             a.set_tiles(this->S[2 * k], this->S[2 * k + 1]);
+            unsigned keys[2][4], queries[2][4];
 #pragma unroll
             for (int n = 0; n < 4; n += 2) {
-                unsigned keys[4], queries[4];
-                load_columns(keys, s.k[buffer][0], DK + 8, k, n);
-                load_columns(queries, s.q[buffer][0], DK + 8, k, n);
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    gpu_mma<bf16>::run(by_k[n + t], a.high, keys[2 * t], keys[2 * t + 1]);
-                    gpu_mma<bf16>::run(by_q[n + t], a.high, queries[2 * t], queries[2 * t + 1]);
-                    gpu_mma<bf16>::run(by_k[n + t], a.low, keys[2 * t], keys[2 * t + 1]);
-                    gpu_mma<bf16>::run(by_q[n + t], a.low, queries[2 * t], queries[2 * t + 1]);
-                }
+                load_columns(keys[n / 2], s.k[buffer][0], DK + 8, k, n);
+                load_columns(queries[n / 2], s.q[buffer][0], DK + 8, k, n);
             }
+            multiply_tiles(by_k, a.high, keys), multiply_tiles(by_q, a.high, queries);
+            multiply_tiles(by_k, a.low, keys), multiply_tiles(by_q, a.low, queries);
         }
     }
 

@@ -167,8 +167,7 @@ __device__ static void multiply_part(scan_tile_of_chunk<DK> &s, int buffer, int 
         ldmatrix_x4(a, smem_address(&s.c[buffer][row + lane % 16][k * 16 + lane / 16 * 8]));
 #pragma unroll
         for (int n = 0; n < N; n += 2) load_columns(b[n / 2], s.b[buffer][first * 8], DK + 8, k, n);
-#pragma unroll
-        for (int n = 0; n < N; n++) gpu_mma<bf16>::run(d[n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+        multiply_tiles(d, a, b);
     }
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -221,17 +220,13 @@ __device__ static void add_values(float (&y)[scan_shape<DK>::TILES][4], const sc
 {
 #pragma unroll
     for (int k = 0; k < s.STEPS; k++) {
-        unsigned a[4];
+        unsigned a[4], b[scan_shape<DK>::TILES / 2][4];
         load_values(a, s, buffer, k);
 #pragma unroll
-        for (int n = 2 * k; n < s.TILES; n += 2) {
-            unsigned high[4], low[4];
-            load_columns(high, s.M[0][0], s.CHUNK + 8, k, n), load_columns(low, s.M[1][0], s.CHUNK + 8, k, n);
+        for (int part = 0; part < 2; part++) {
 #pragma unroll
-            for (int t = 0; t < 2; t++) {
-                gpu_mma<bf16>::run(y[n + t], a, high[2 * t], high[2 * t + 1]);
-                gpu_mma<bf16>::run(y[n + t], a, low[2 * t], low[2 * t + 1]);
-            }
+            for (int n = 2 * k; n < s.TILES; n += 2) load_columns(b[n / 2], s.M[part][0], s.CHUNK + 8, k, n);
+            multiply_tiles(y, a, b, 2 * k);
         }
     }
 }

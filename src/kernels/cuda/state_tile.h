@@ -56,6 +56,17 @@ __device__ static inline void load_rows(unsigned b[4], const bf16 *rows, int row
     ldmatrix_x4_trans(b, smem_address(rows + (k * 16 + lane % 16) * row_length + n * 8 + lane / 16 * 8));
 }
 
+/* D += A B, of the tiles from `first` on. A product takes the time of several until its sum can be added to: those that add
+ * to the same tile must not follow each other. */
+template <int TILES>
+__device__ static inline void multiply_tiles(float (&d)[TILES][4], const unsigned (&a)[4],
+                                             const unsigned (&b)[TILES / 2][4], int first = 0)
+{
+#pragma unroll
+    for (int n = first; n < TILES; n++)
+        gpu_mma<bf16>::run(d[n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+}
+
 /* What a warp has of a head: S^T of its 16 columns. Numbers of a thread are at column lane / 4 (+ 8) of the warp and at
  * row 8 n + 2 (lane % 4) (+ 1) of the state, or of the chunk. */
 template <int DK> struct state_columns {
@@ -88,17 +99,11 @@ template <int DK> struct state_columns {
 #pragma unroll
         for (int k = 0; k < DK / 16; k++) {
             split_fragment a;
+            unsigned b[TILES / 2][4];
             a.set_tiles(S[2 * k], S[2 * k + 1]);
 #pragma unroll
-            for (int n = 0; n < TILES; n += 2) {
-                unsigned b[4];
-                load_columns(b, rows, row_length, k, n);
-#pragma unroll
-                for (int t = 0; t < 2; t++) {
-                    gpu_mma<bf16>::run(y[n + t], a.high, b[2 * t], b[2 * t + 1]);
-                    gpu_mma<bf16>::run(y[n + t], a.low, b[2 * t], b[2 * t + 1]);
-                }
-            }
+            for (int n = 0; n < TILES; n += 2) load_columns(b[n / 2], rows, row_length, k, n);
+            multiply_tiles(y, a.high, b), multiply_tiles(y, a.low, b);
         }
     }
 
@@ -106,20 +111,18 @@ template <int DK> struct state_columns {
     template <int STEPS>
     __device__ void decay_and_add(float decay, const split_fragment (&a)[STEPS], const bf16 *rows, int row_length)
     {
+        constexpr int GROUP = 8; /* of tiles, so that no product waits for the one before */
 #pragma unroll
-        for (int n = 0; n < DK / 8; n += 2) {
-            unsigned b[STEPS][4];
+        for (int first = 0; first < DK / 8; first += GROUP) {
+            float(&group)[GROUP][4] = *(float(*)[GROUP][4]) & S[first];
 #pragma unroll
-            for (int k = 0; k < STEPS; k++) load_rows(b[k], rows, row_length, k, n);
+            for (int i = 0; i < GROUP * 4; i++) group[i / 4][i % 4] *= decay;
 #pragma unroll
-            for (int t = 0; t < 2; t++) {
+            for (int k = 0; k < STEPS; k++) {
+                unsigned b[GROUP / 2][4];
 #pragma unroll
-                for (int e = 0; e < 4; e++) S[n + t][e] *= decay;
-#pragma unroll
-                for (int k = 0; k < STEPS; k++) {
-                    gpu_mma<bf16>::run(S[n + t], a[k].high, b[k][2 * t], b[k][2 * t + 1]);
-                    gpu_mma<bf16>::run(S[n + t], a[k].low, b[k][2 * t], b[k][2 * t + 1]);
-                }
+                for (int n = 0; n < GROUP; n += 2) load_rows(b[n / 2], rows, row_length, k, first + n);
+                multiply_tiles(group, a[k].high, b), multiply_tiles(group, a[k].low, b);
             }
         }
     }
