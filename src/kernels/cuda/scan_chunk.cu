@@ -76,25 +76,31 @@ template <int DK> __device__ static bool find_part(scan_part &p, const scan_args
     return true;
 }
 
-/* Requests the rows of a chunk; those behind the last one become zeros. */
+/* Requests rows of WIDTH numbers, of which `width` are there; those behind the last one become zeros. */
+template <int CHUNK, int WIDTH>
+__device__ static void request_tile(bf16 (&to)[CHUNK][WIDTH + 8], const bf16 *from, int64_t stride, int width,
+                                    int n)
+{
+    constexpr int EACH = STATE_THREADS / (WIDTH / 8); /* rows at a time */
+    const int row = threadIdx.x / (WIDTH / 8), piece = threadIdx.x % (WIDTH / 8) * 8;
+    const bf16 *mine = from + row * stride + piece;
+    if (piece >= width) return;
+#pragma unroll
+    for (int r = 0; r < CHUNK; r += EACH)
+        cp_async16(smem_address(&to[row + r][piece]), row + r < n ? mine + r * stride : from, row + r < n);
+}
+
+/* Requests the rows of a chunk. */
 template <int DK, bool OUTPUTS>
 __device__ static void request_rows(scan_tile_of_chunk<DK> &s, const scan_args<bf16> &a, const scan_part &p,
                                     int at, int n, int buffer)
 {
-    const int groups = (int)a.p.groups, dv = (int)a.p.value_dim, group = p.h / ((int)a.p.heads / groups);
-    const int width = min(STATE_COLUMNS, dv - p.column) / 8;
-    const bf16 *x = a.x + (p.row + at) * a.x_row;
-    for (int i = threadIdx.x; i < s.CHUNK * DK / 8; i += STATE_THREADS) {
-        const int r = i / (DK / 8), piece = i % (DK / 8) * 8;
-        const bf16 *b = x + (r < n ? r : 0) * a.x_row + a.p.heads * dv + group * DK + piece;
-        cp_async16(smem_address(&s.b[buffer][r][piece]), b, r < n);
-        if (OUTPUTS) cp_async16(smem_address(&s.c[buffer][r][piece]), b + groups * DK, r < n);
-    }
-    for (int i = threadIdx.x; i < s.CHUNK * width; i += STATE_THREADS) {
-        const int r = i / width, piece = i % width * 8;
-        cp_async16(smem_address(&s.x[buffer][r][piece]),
-                   x + (r < n ? r : 0) * a.x_row + (int64_t)p.h * dv + p.column + piece, r < n);
-    }
+    constexpr int CHUNK = scan_shape<DK>::CHUNK;
+    const int groups = (int)a.p.groups, dv = (int)a.p.value_dim, heads = (int)a.p.heads;
+    const bf16 *x = a.x + (p.row + at) * a.x_row, *b = x + heads * dv + p.h / (heads / groups) * DK;
+    request_tile<CHUNK, DK>(s.b[buffer], b, a.x_row, DK, n);
+    if (OUTPUTS) request_tile<CHUNK, DK>(s.c[buffer], b + groups * DK, a.x_row, DK, n);
+    request_tile<CHUNK, STATE_COLUMNS>(s.x[buffer], x + p.h * dv + p.column, a.x_row, dv - p.column, n);
     cp_async_commit();
 }
 
@@ -138,20 +144,19 @@ __device__ static void set_rows(scan_rows<CHUNK> &s, const float (&dt)[ROWS], co
     if (lane == 0) s.decay[0] = exp2f((float)last);
 }
 
-/* A pair of numbers of a row of M. */
+/* A pair of numbers of a row of M. g: G of the row. All is computed and then chosen: branches would make each pair wait
+ * for its own loads. */
 template <int DK>
-__device__ static void store_pair(scan_tile_of_chunk<DK> &s, const scan_rows<scan_shape<DK>::CHUNK> &rows,
-                                  int i, int j, float x, float y, float skip)
+__device__ static inline void store_pair(scan_tile_of_chunk<DK> &s, const scan_rows<scan_shape<DK>::CHUNK> &rows,
+                                         int i, int j, float2 g, const float *products, float skip)
 {
+    const float2 sum = *(const float2 *)&rows.sum[j], rest = *(const float2 *)&rows.rest[j];
+    const float2 step = *(const float2 *)&rows.step[j];
+    float x = products[0] * step.x * exp2_approx(fminf((g.x - sum.x) + (g.y - rest.x), 0.0f));
+    float y = products[1] * step.y * exp2_approx(fminf((g.x - sum.y) + (g.y - rest.y), 0.0f));
+    x = j == i ? x + skip : x, y = j + 1 == i ? y + skip : y;
     split_fragment pair;
-    float m[2] = {x, y};
-#pragma unroll
-    for (int t = 0; t < 2; t++) {
-        const float g = (rows.sum[i] - rows.sum[j + t]) + (rows.rest[i] - rows.rest[j + t]);
-        m[t] = j + t <= i ? m[t] * rows.step[j + t] * exp2_approx(fminf(g, 0.0f)) : 0.0f;
-        if (j + t == i) m[t] += skip;
-    }
-    pair.set(0, m[0], m[1]);
+    pair.set(0, j <= i ? x : 0.0f, j < i ? y : 0.0f);
     *(unsigned *)&s.M[0][i][j] = pair.high[0], *(unsigned *)&s.M[1][i][j] = pair.low[0];
 }
 
@@ -169,12 +174,14 @@ __device__ static void multiply_part(scan_tile_of_chunk<DK> &s, int buffer, int 
         for (int n = 0; n < N; n += 2) load_columns(b[n / 2], s.b[buffer][first * 8], DK + 8, k, n);
         multiply_tiles(d, a, b);
     }
+    const scan_rows<scan_shape<DK>::CHUNK> &rows = s.rows[buffer];
 #pragma unroll
-    for (int n = 0; n < N; n++)
+    for (int e = 0; e < 4; e += 2) {
+        const int i = row + lane / 4 + e * 4;
+        const float2 g = {rows.sum[i], rows.rest[i]};
 #pragma unroll
-        for (int e = 0; e < 4; e += 2)
-            store_pair(s, s.rows[buffer], row + lane / 4 + e * 4, (first + n) * 8 + lane % 4 * 2, d[n][e],
-                       d[n][e + 1], skip);
+        for (int n = 0; n < N; n++) store_pair(s, rows, i, (first + n) * 8 + lane % 4 * 2, g, &d[n][e], skip);
+    }
 }
 
 /* M, but for tiles of 16 x 16 above the diagonal: a warp has 16 rows, or one half of their columns. */
