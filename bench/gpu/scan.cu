@@ -176,8 +176,8 @@ static void compare(const scan_heads &m, const std::vector<int> &lengths, const 
     double new_time = microseconds(by_chunks), old_time = time_rows ? microseconds(by_rows) : 0;
     const int64_t blocks = m.heads * ((m.dv + STATE_COLUMNS - 1) / STATE_COLUMNS);
     printf("%s,%s,%d,%.1f,%.1f,%.2f,%.1e,%.1e\n", m.model, what,
-           count_segments(&g, &spans, blocks, m.dk > 128 ? 32 : 64), old_time, new_time, old_time / new_time,
-           of_y, of_state);
+           m.dk == 128 ? count_segments<128>(&g, &spans, blocks) : count_segments<256>(&g, &spans, blocks),
+           old_time, new_time, old_time / new_time, of_y, of_state);
     fflush(stdout), free_memory(o);
 }
 

@@ -10,14 +10,14 @@
  *     S    = exp(G_last) S + sum_j exp(G_last - G_j) t_j B_j x_j^T
  *
  * Block: STATE_COLUMNS columns of a head's state and a segment of a span, whose chunks it runs one after the other, of
- * 64 rows, with dk 256 of 32. M needs no columns; each block computes it, which is a sixth of its products: to share it
+ * 32 rows, with dk 64 of 64. M needs no columns; each block computes it, a seventh of its products: to share it
  * among the heads of a group would take a kernel before this one, and reading M in place of it. There are B, C and x of
- * two chunks (one is read by cp.async meanwhile), and M: 106 KiB with dk 128, so that two blocks have room.
+ * two chunks (one is read by cp.async meanwhile), and M: 51 KiB with dk 128, so that three blocks have room.
  *
  * Where heads and spans are too few blocks for the GPU, long spans are divided into segments: state_kernel finds what
  * each of them adds to the state, in parallel, and a block of chunk_kernel makes the state before its segment of what
- * the segments before it added. That is the form of three passes, with few states: a state for each chunk would be
- * written and read 4 times, 0.25 GB for 2,048 rows of 128 heads of 128 x 64, more than all else together.
+ * the segments before it added. That is the form of three passes, with few states: one for each chunk would be 128 MB
+ * for 2,048 rows of 128 heads of 128 x 64, written and read twice, more than all else together.
  *
  * Precision: B, C and x are bf16 as stored, and C.B is exact but for the order of its sum. What is f32 (S, M, scaled x)
  * goes into a product as the sum of two bf16 numbers, 16 bits. G is the sum of two f32 numbers: with one, differences
@@ -25,14 +25,11 @@
  * to 5e-6 of their largest number. f32 and f16 are computed row by row in f32 (state.cu). */
 #include "kernels/cuda/state_tile.h"
 
-enum {
-    SEGMENTS_MAX = 8,
-    SEGMENT_CHUNKS_MIN = 4, /* of a segment */
-    BLOCKS_OF_SM = 2        /* that have room at once */
-};
+enum { SEGMENTS_MAX = 8, SEGMENT_CHUNKS_MIN = 4 /* of a segment */ };
 
 template <int DK> struct scan_shape {
-    enum { CHUNK = DK > 128 ? 32 : 64, LANE_ROWS = CHUNK / 32, TILES = CHUNK / 8, STEPS = CHUNK / 16 };
+    enum { CHUNK = DK > 64 ? 32 : 64, LANE_ROWS = CHUNK / 32, TILES = CHUNK / 8, STEPS = CHUNK / 16 };
+    enum { BLOCKS = DK > 128 ? 2 : 3 /* of an SM: as many have room at once */ };
 };
 
 /* The rows of a chunk: steps and decays. Rows behind the last one have steps of 0. */
@@ -390,7 +387,8 @@ __global__ void __launch_bounds__(STATE_THREADS) state_kernel(scan_args<bf16> a,
 /* Grid: STATE_COLUMNS columns of a head, span, segment. The state before a span of segments is read from what
  * state_kernel has kept of it, because the block of the last segment may have written the new one. */
 template <int DK>
-__global__ void __launch_bounds__(STATE_THREADS) scan_chunk_kernel(scan_args<bf16> a, scan_segments segments)
+__global__ void __launch_bounds__(STATE_THREADS, scan_shape<DK>::BLOCKS)
+    scan_chunk_kernel(scan_args<bf16> a, scan_segments segments)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     scan_tile_of_chunk<DK> &s = *(scan_tile_of_chunk<DK> *)memory;
@@ -415,11 +413,11 @@ bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x)
 }
 
 /* As many as there is room for beside the blocks that there are anyway. */
-static int count_segments(const gpu *g, const proa_spans *spans, int64_t blocks, int chunk)
+template <int DK> static int count_segments(const gpu *g, const proa_spans *spans, int64_t blocks)
 {
-    const int64_t room = g->sms * BLOCKS_OF_SM /
+    const int64_t room = g->sms * scan_shape<DK>::BLOCKS /
                          (blocks * (spans->long_count ? spans->long_count : spans->count));
-    const int64_t most = spans->rows_max / (chunk * SEGMENT_CHUNKS_MIN);
+    const int64_t most = spans->rows_max / (scan_shape<DK>::CHUNK * SEGMENT_CHUNKS_MIN);
     const int64_t count = room < most ? room : most;
     return count < 1 ? 1 : count > SEGMENTS_MAX ? SEGMENTS_MAX : (int)count;
 }
@@ -428,7 +426,7 @@ template <int DK> static void launch_scan(gpu *g, const scan_args<bf16> &a, cons
 {
     const int64_t blocks = a.p.heads * ((a.p.value_dim + STATE_COLUMNS - 1) / STATE_COLUMNS);
     const size_t shared = sizeof(scan_tile_of_chunk<DK>);
-    scan_segments segments = {NULL, NULL, count_segments(g, spans, blocks, scan_shape<DK>::CHUNK)};
+    scan_segments segments = {NULL, NULL, count_segments<DK>(g, spans, blocks)};
     dim3 grid((unsigned)blocks, (unsigned)spans->count, (unsigned)segments.count - 1);
     gpu_note(g,
              cudaFuncSetAttribute(scan_chunk_kernel<DK>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
