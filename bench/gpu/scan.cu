@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * scan.cu - Mamba-2's recurrence by rows (state.cu) and by chunks (scan_chunk.cu): the time of both for prompts of some
  * lengths and the heads of some models, and how far the outputs and states of one are from the other's. A number as
- * argument stands in for the number of SMs, from which the number of segments follows; rows are not timed then. A second
- * one is the model.
+ * argument stands in for the number of SMs, from which the number of segments follows; rows are not timed then. A
+ * second one is the model.
  * Build: nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a -I../../src -I../../include scan.cu */
 #include "../../src/kernels/cuda/state.cu"
 #include "../../src/kernels/cuda/scan_chunk.cu"

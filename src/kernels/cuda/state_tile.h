@@ -56,8 +56,8 @@ __device__ static inline void load_rows(unsigned b[4], const bf16 *rows, int row
     ldmatrix_x4_trans(b, smem_address(rows + (k * 16 + lane % 16) * row_length + n * 8 + lane / 16 * 8));
 }
 
-/* D += A B, of the tiles from `first` on. A product takes the time of several until its sum can be added to: those that add
- * to the same tile must not follow each other. */
+/* D += A B, of the tiles from `first` on. A product takes the time of several until its sum can be added to, so those
+ * that add to the same tile must not follow each other. */
 template <int TILES>
 __device__ static inline void multiply_tiles(float (&d)[TILES][4], const unsigned (&a)[4],
                                              const unsigned (&b)[TILES / 2][4], int first = 0)
