@@ -116,6 +116,11 @@ static proa_status read_prompt_rows(proa_sizes *s, const proa_engine_options *o,
     return PROA_OK;
 }
 
+static bool drafts_tokens(const proa_engine_options *o)
+{
+    return o->draft_model || (o->speculation && strcmp(o->speculation, "none") != 0);
+}
+
 /* Rows that a device samples in one step: one for each sequence; if tokens are to be drafted, as many again, so that
  * a full batch can draft, and enough for the trees of a few sequences. */
 static int64_t sampled_rows(const proa_sizes *s)
@@ -162,7 +167,7 @@ proa_status proa_sizes_make(proa_sizes *s, const proa_engine_options *options, p
     s->model.rows_max = s->step_tokens;
     if (!o->step_tokens && !is_host(o->device))
         s->model.encoder_rows = proa_sizes_step_tokens(o->device, true);
-    s->drafts = o->draft_model || (o->speculation && strcmp(o->speculation, "none") != 0);
+    s->drafts = drafts_tokens(o);
     s->model.sampled_rows = sampled_rows(s);
     s->model.head_rows = PROA_HEAD_ROWS;
     s->model.device_head_rows = proa_min64(s->sequences_max, PROA_BEST_ROWS);

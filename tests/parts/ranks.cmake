@@ -67,6 +67,16 @@ add_recurrent_test(stages_3 PROA_TEST_PP=3)
 add_recurrent_test(processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
                    PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
+# Draft tokens of such models: states that ranks have are copied and exchanged too.
+function(add_recurrent_drafts_test name)
+  add_test(NAME engine/recurrent_drafts_${name} COMMAND engine_test_recurrent_drafts)
+  set_tests_properties(engine/recurrent_drafts_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
+                       PROCESSORS 2 ENVIRONMENT "${ARGN}")
+endfunction()
+add_recurrent_drafts_test(ranks_2 PROA_TEST_TP=2)
+add_recurrent_drafts_test(processes PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
+                          PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+
 # Kept copies of states, which all ranks have in the same slots.
 function(add_state_prefix_test name)
   add_test(NAME engine/state_prefix_${name} COMMAND engine_test_state_prefix)

@@ -220,7 +220,9 @@ def test_others_are_answered_beside_grpc(one_loop, body, answered):
         sock.setblocking(False)
         while not (head := next_head(came)):
             try:
-                came += sock.recv(65536)
+                piece = sock.recv(65536)
+                assert piece, "the server closed the connection"
+                came += piece
             except BlockingIOError:
                 other.sendall(LIVE)
                 assert read_answer(other)[0] == 200

@@ -50,8 +50,8 @@ struct proa_seq {
     /* draft tokens (speculate.c) */
     int32_t drafts; /* how many follow the known tokens: [known, known + drafts) */
     int64_t rows_valid; /* rows of this step give tokens up to this position; lower once a draft token was wrong */
-    /* With recurrent states: a draft token was wrong, so the pass that had it does not count, and its tokens up to there
-     * are run again, before the newest one or with it. undo_length: `length` before that pass. */
+    /* With recurrent states: a draft token was wrong, so the pass that had it does not count, and its right tokens are
+     * run again, before the newest one or with it. undo_length: `length` before that pass. */
     bool undone;
     int64_t undo_length;
     bool verifying;        /* a pass with its draft tokens is in flight: it takes no part in the next one */
