@@ -201,21 +201,32 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def call_at_once(body):
-    """A call whose message is gzip, in so few bytes that no window holds it up: all of it is sent before it is looked at."""
+    """A call whose message is gzip, in fewer bytes than the server's windows: all of it is sent before it is looked at."""
     fields = [(":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/ModelInfer"), (":authority", "x"),
               ("te", "trailers"), ("content-type", "application/grpc"), ("grpc-encoding", "gzip")]
     packed = gzip.compress(body)
     data = b"\1" + len(packed).to_bytes(4, "big") + packed
     pieces = [data[i:i + 16000] for i in range(0, len(data), 16000)]
-    return (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0) + frame(1, 4, 1, hpack.Encoder().encode(fields)) +
-            b"".join(frame(0, piece is pieces[-1], 1, piece) for piece in pieces))
+    return frame(1, 4, 1, hpack.Encoder().encode(fields)) + b"".join(frame(0, piece is pieces[-1], 1, piece) for piece in pieces)
+
+
+def greet(sock):
+    """Takes the server's settings, whose windows hold from then on; returns what came."""
+    sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+    came = b""
+    while len(came) < 9 or len(came) < 9 + int.from_bytes(came[:3], "big"):
+        came += sock.recv(65536)
+    assert came[3:5] == bytes([4, 0])
+    sock.sendall(frame(4, 1, 0))
+    return came
 
 
 @pytest.mark.parametrize("body, answered", [(typed(20000000).SerializeToString(), True), (bytes(400 << 20), False)], ids=["numbers", "bomb"])
 def test_others_are_answered_beside_grpc(one_loop, body, answered):
     host, port = one_loop.grpc.split(":")
-    live, came = 0, b""
+    live = 0
     with socket.create_connection((host, int(port)), timeout=120) as sock, one_loop.connect(120) as other:
+        came = greet(sock)
         sock.sendall(call_at_once(body))
         sock.setblocking(False)
         while not (head := next_head(came)):
