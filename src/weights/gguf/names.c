@@ -434,9 +434,10 @@ const proa_gguf_name proa_gguf_gated_t5_encoder_names[] = {T5_ENCODER("wi_1"), E
 #define L "backbone.layers.%d."
 #define BACKBONE \
     EMBEDDING_AND_HEAD("backbone.embeddings", "backbone.norm_f", "lm_head"), T("attn_norm", "norm"), MAMBA_OF("mixer")
+/* Nothing is rotated, but the converter orders the rows as if it were. */
 #define NEMOTRON_H \
     BACKBONE, \
-    T("attn_q", "mixer.q_proj"), T("attn_k", "mixer.k_proj"), T("attn_v", "mixer.v_proj"), \
+    USE(ROTATED_Q, "attn_q", "mixer.q_proj"), USE(ROTATED_K, "attn_k", "mixer.k_proj"), T("attn_v", "mixer.v_proj"), \
     T("attn_output", "mixer.o_proj"), T("ffn_up", "mixer.up_proj"), T("ffn_down", "mixer.down_proj")
 const proa_gguf_name proa_gguf_mamba2_names[] = {BACKBONE, END};
 const proa_gguf_name proa_gguf_nemotron_h_names[] = {NEMOTRON_H, END};
