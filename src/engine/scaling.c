@@ -36,10 +36,11 @@ typedef struct shape {
     double whole, divided, experts; /* bytes of a layer's matrices: not divided, divided, and those of experts */
     double head;                    /* bytes of the output head */
     double active;                  /* parameters that a row is multiplied with */
-    double kv_bytes;                /* of a token in one layer */
-    int64_t kv_parts;               /* ranks that keys and values can be divided among */
+    /* Means of the layers, some of which have none: keys and values of a token, recurrent states of a sequence. */
+    double kv_bytes, state_bytes;
+    int64_t kv_parts; /* ranks that keys and values can be divided among */
     int64_t layers, heads, hidden, experts_count, chosen;
-    double sums; /* of a layer */
+    double sums; /* of a layer, the mean */
     double weight_bytes;
     bool eight_bits;
 } shape;
@@ -81,6 +82,34 @@ static void read_layers(shape *s, const proa_params *p, double size)
     s->whole /= (double)p->layers, s->divided /= (double)p->layers, s->experts /= (double)p->layers;
 }
 
+/* Of keys and values, and of states, which are f32. */
+static void read_caches(shape *s, const proa_config *c, const proa_scaling_options *o)
+{
+    double layers = (double)c->layers, width = 2.0 * (double)c->kv_heads * (double)c->head_dim;
+    if (c->kv_lora > 0) width = (double)c->head_dim;
+    s->kv_bytes = width * kv_size(o) * (double)proa_config_attending(c, 0, c->layers) / layers;
+    s->kv_parts = c->kv_lora > 0 ? 1 : proa_max64(1, c->kv_heads);
+    s->state_bytes = 4.0 * (double)proa_config_layer_state(c) *
+                     (double)proa_config_recurring(c, 0, c->layers) / layers;
+}
+
+/* A sum follows the mixer of a layer (or both) and its FFN. */
+static double count_sums(const proa_config *c)
+{
+    int64_t sums = 0;
+    if (c->parallel) return 1;
+    for (int64_t i = 0; i < c->layers; i++)
+        sums += (proa_config_attends(c, i) || proa_config_recurs(c, i)) + proa_config_has_ffn(c, i);
+    return (double)sums / (double)c->layers;
+}
+
+/* How many ranks can have heads of each kind that there is. */
+static int64_t count_heads(const proa_config *c)
+{
+    int64_t heads = proa_config_attends(c, PROA_SOME_LAYER) ? c->heads : c->value_heads;
+    return proa_config_recurs(c, PROA_SOME_LAYER) && c->value_heads ? proa_min64(heads, c->value_heads) : heads;
+}
+
 static void read_shape(shape *s, const proa_arch *arch, const proa_config *c, const proa_params *params,
                        const proa_scaling_options *o)
 {
@@ -88,15 +117,13 @@ static void read_shape(shape *s, const proa_arch *arch, const proa_config *c, co
     double size = weight_size(o, &s->eight_bits), head = (double)c->vocab * (double)c->hidden;
     s->name = arch->name;
     s->parameters = (double)proa_plan_parameters(params, arch, c);
-    s->layers = c->layers, s->heads = c->heads, s->hidden = c->hidden;
+    s->layers = c->layers, s->heads = count_heads(c), s->hidden = c->hidden;
     s->experts_count = c->experts, s->chosen = c->router.chosen;
     read_layers(s, p, size);
     s->head = head * size;
     s->active += head;
-    s->kv_bytes = (c->kv_lora > 0 ? (double)c->head_dim : 2.0 * (double)c->kv_heads * (double)c->head_dim) *
-                  kv_size(o);
-    s->kv_parts = c->kv_lora > 0 ? 1 : c->kv_heads;
-    s->sums = c->parallel ? 1 : 2;
+    read_caches(s, c, o);
+    s->sums = count_sums(c);
     s->weight_bytes = (s->whole + s->divided + s->experts) * (double)s->layers + s->head;
 }
 
@@ -185,6 +212,13 @@ static double experts_read(const shape *s, double rows)
     return 1 - pow(1 - (double)s->chosen / (double)s->experts_count, rows);
 }
 
+/* Of a sequence in one layer of a rank: keys and values of the context, and its state so many times. */
+static double cache_bytes(const shape *s, const proa_scaling_options *o, parallelism d, double states)
+{
+    double kv_parts = d.tensors < s->kv_parts ? d.tensors : (double)s->kv_parts;
+    return (double)o->context * s->kv_bytes / kv_parts + states * s->state_bytes / d.tensors;
+}
+
 /* One stage with that many rows. */
 static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options *o, parallelism d, double rows)
 {
@@ -192,8 +226,7 @@ static void stage_cost(step_cost *t, const shape *s, const proa_scaling_options 
     double layers = ceil((double)s->layers / d.stages), rate = rows <= FEW_ROWS ? f->read_row : f->read_rows;
     double head = s->head / d.tensors,
            each = s->whole + (s->divided + s->experts * experts_read(s, rows)) / d.tensors;
-    double kv_parts = d.tensors < s->kv_parts ? d.tensors : (double)s->kv_parts, link = 0, net = 0;
-    double kv = rows * (double)o->context * s->kv_bytes / kv_parts;
+    double kv = rows * cache_bytes(s, o, d, 2), link = 0, net = 0; /* states are read and written */
     t->weights_s = (layers * each + head) / rate;
     t->kv_s = layers * kv / rate;
     t->products_s = 2 * rows * s->active / d.stages / d.tensors / (f->flops * (s->eight_bits ? 2 : 1));
@@ -221,9 +254,7 @@ static step_cost cost_of(const shape *s, const proa_scaling_options *o, parallel
     t.sends_s = send_time(&o->figures, d, rows / d.tensors * (double)s->hidden * 2, &t);
     double read = t.weights_s + t.kv_s, stage = read > t.products_s ? read : t.products_s;
     t.step_s = d.stages * (stage + t.overhead_s + t.sums_s + t.sends_s);
-    double kv_parts = d.tensors < s->kv_parts ? d.tensors : (double)s->kv_parts;
-    double layer = s->whole + (s->divided + s->experts) / d.tensors +
-                   batch * (double)o->context * s->kv_bytes / kv_parts;
+    double layer = s->whole + (s->divided + s->experts) / d.tensors + batch * cache_bytes(s, o, d, 1);
     t.gpu_bytes = ceil((double)s->layers / d.stages) * layer + 2 * s->head / d.tensors; /* the table of tokens too */
     t.fits = t.gpu_bytes <= o->figures.memory * MEMORY_USED;
     return t;
@@ -254,11 +285,14 @@ static bool best_division(const shape *s, const proa_scaling_options *o, int32_t
 static void text_head(const shape *s, const proa_scaling_options *o, proa_buf *out)
 {
     const proa_scaling_figures *f = &o->figures;
+    double state = s->state_bytes * (double)s->layers;
     proa_buf_printf(out,
                     "%s: %s, %.1f billion parameters, %.1f of them for each row\n"
-                    "%.1f GB of weights, %.0f bytes of keys and values a token; sequences of %lld tokens\n",
+                    "%.1f GB of weights, %.0f bytes of keys and values a token",
                     s->path, s->name, s->parameters / 1e9, s->active / 1e9, s->weight_bytes / 1e9,
-                    s->kv_bytes * (double)s->layers, (long long)o->context);
+                    s->kv_bytes * (double)s->layers);
+    if (state > 0) proa_buf_printf(out, ", %.1f MB of states a sequence", state / 1e6);
+    proa_buf_printf(out, "; sequences of %lld tokens\n", (long long)o->context);
     proa_buf_printf(out,
                     "a GPU reads %.0f GB/s, %.0f for more than %d rows, multiplies %.0f TFLOP/s, holds %.0f "
                     "GB, takes %.0f "
@@ -342,8 +376,10 @@ static void json_all(const shape *s, const proa_scaling_options *o, proa_buf *ou
     proa_buf_printf(out, "{\"model\":");
     proa_buf_json_str(out, proa_str_c(s->path));
     proa_buf_printf(out,
-                    ",\"arch\":\"%s\",\"parameters\":%.0f,\"weight_bytes\":%.0f,\"context\":%lld,\"steps\":[",
-                    s->name, s->parameters, s->weight_bytes, (long long)o->context);
+                    ",\"arch\":\"%s\",\"parameters\":%.0f,\"weight_bytes\":%.0f,\"state_bytes\":%.0f,"
+                    "\"context\":%lld,\"steps\":[",
+                    s->name, s->parameters, s->weight_bytes, s->state_bytes * (double)s->layers,
+                    (long long)o->context);
     for (int32_t i = 0; i < o->batches_count; i++, comma = ",") {
         parallelism d = {o->tensors, o->stages};
         step_cost t = cost_of(s, o, d, o->batches[i]);

@@ -53,6 +53,21 @@ def test_one_gpu_by_hand():
     assert step["step_s"] == pytest.approx(step["weights_s"] + step["kv_s"] + step["overhead_s"], rel=1e-4)
 
 
+def test_recurrent_states_by_hand():
+    """Bamba-9B: three of its 32 layers attend, with 8 heads of 128; 29 have a state that a step reads and writes."""
+    said = explain("synthetic:bamba-9b", "--hosts", 1, "--batches", 1, "--json")
+    state = 29 * 4 * (128 * 128 * 64 + 3 * (128 * 64 + 2 * 128))
+    assert said["state_bytes"] == state
+    assert said["steps"][0]["kv_s"] == pytest.approx((2048 * 3 * 2 * 8 * 128 * 2 + 2 * state) / 3.1e12, rel=1e-4)
+    assert "MB of states a sequence" in explain("synthetic:bamba-9b", "--hosts", 1)
+
+
+def test_layers_of_one_part():
+    """Mamba-2: one sum of each of its three layers, and heads though none attends."""
+    two = explain(ROOT / "tests/golden/arch/mamba2", "--hosts", 1, "--tp", 2, "--batches", 1, "--json")["steps"][0]
+    assert two["sums_s"] == pytest.approx(3 * 5e-6, rel=0.01)
+
+
 def test_links_by_hand():
     """Two sums of each layer; one shot sends a row to each of the other GPUs. Over two hosts, halving and doubling."""
     two = explain("synthetic:llama3-8b", "--hosts", 1, "--tp", 2, "--batches", 1, "--json")["steps"][0]
