@@ -56,36 +56,23 @@ foreach(parts 2x1 1x2 2x2)
                        PROCESSORS 2 ENVIRONMENT "PROA_TEST_TP=${tensors};PROA_TEST_PP=${stages}")
 endforeach()
 
-# Recurrent states: chunks, copies for beams and sequences that part, preemption.
-function(add_recurrent_test name)
-  add_test(NAME engine/recurrent_${name} COMMAND engine_test_recurrent)
-  set_tests_properties(engine/recurrent_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
+# Recurrent states: chunks, copies for beams and sequences that part, preemption; draft tokens that are undone; the states
+# that the prefix cache keeps. All ranks copy and exchange them in the same slots.
+function(add_states_test program name)
+  add_test(NAME engine/${program}_${name} COMMAND engine_test_${program})
+  set_tests_properties(engine/${program}_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
                        PROCESSORS 2 ENVIRONMENT "${ARGN}")
 endfunction()
-add_recurrent_test(ranks_2 PROA_TEST_TP=2)
-add_recurrent_test(stages_3 PROA_TEST_PP=3)
-add_recurrent_test(processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
-                   PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
-
-# Draft tokens of such models: states that ranks have are copied and exchanged too.
-function(add_recurrent_drafts_test name)
-  add_test(NAME engine/recurrent_drafts_${name} COMMAND engine_test_recurrent_drafts)
-  set_tests_properties(engine/recurrent_drafts_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
-                       PROCESSORS 2 ENVIRONMENT "${ARGN}")
-endfunction()
-add_recurrent_drafts_test(ranks_2 PROA_TEST_TP=2)
-add_recurrent_drafts_test(processes PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
-                          PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
-
-# Kept copies of states, which all ranks have in the same slots.
-function(add_state_prefix_test name)
-  add_test(NAME engine/state_prefix_${name} COMMAND engine_test_state_prefix)
-  set_tests_properties(engine/state_prefix_${name} PROPERTIES TIMEOUT ${unit_seconds} LABELS "unit;engine;ranks"
-                       PROCESSORS 2 ENVIRONMENT "${ARGN}")
-endfunction()
-add_state_prefix_test(ranks_2 PROA_TEST_TP=2)
-add_state_prefix_test(stages_2 PROA_TEST_PP=2)
-add_state_prefix_test(processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+add_states_test(recurrent ranks_2 PROA_TEST_TP=2)
+add_states_test(recurrent stages_3 PROA_TEST_PP=3)
+add_states_test(recurrent processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
+                PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+add_states_test(recurrent_drafts ranks_2 PROA_TEST_TP=2)
+add_states_test(recurrent_drafts processes PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process
+                PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+add_states_test(state_prefix ranks_2 PROA_TEST_TP=2)
+add_states_test(state_prefix stages_2 PROA_TEST_PP=2)
+add_states_test(state_prefix processes PROA_TEST_TP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
 
 # Requests that go from one engine to another: with the bits of one rank, since the engines' batches differ.
 foreach(test handoff fleet)
