@@ -76,6 +76,7 @@ void proa_rank_open_message(proa_rank_message *m, proa_rank_open *open)
     PROA_RANK_MESSAGE_VALUE(m, open->node);
     PROA_RANK_MESSAGE_VALUE(m, open->wait_ms);
     PROA_RANK_MESSAGE_VALUE(m, o->rows_max);
+    PROA_RANK_MESSAGE_VALUE(m, o->encoder_rows);
     PROA_RANK_MESSAGE_VALUE(m, o->head_rows);
     PROA_RANK_MESSAGE_VALUE(m, o->sampled_rows);
     PROA_RANK_MESSAGE_VALUE(m, o->device_head_rows);

@@ -18,7 +18,7 @@
 enum { PROA_FRAME_HELLO = PROA_FRAME_FIRST, PROA_FRAME_OPEN, PROA_FRAME_RESULT, PROA_FRAME_SILENT };
 
 /* The form of calls and frames; counted up when it changes. */
-enum { PROA_RANK_PROTOCOL = 6 };
+enum { PROA_RANK_PROTOCOL = 7 };
 
 typedef struct proa_rank_hello {
     char magic[8];     /* "proarank" */

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "engine/access.h"
+#include "engine/ranks/greeting.h"
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -78,6 +79,39 @@ static void test_as_threads(void **state)
         for (int i = 0; i < REQUESTS; i++) outcome_release(&threads[i]), outcome_release(&processes[i]);
         assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process is left */
     }
+}
+
+/* A rank plans the same passes as rank 0, also those of encoders, which are wider on GPUs. */
+static void test_open_message(void **state)
+{
+    PROA_UNUSED(state);
+    proa_rank_message message = {.bytes = NULL};
+    proa_rank_open sent = {.path = STORIES, .device = "cpu", .threads = 3, .node = -1, .wait_ms = 500};
+    proa_rank_open got = {.path = NULL};
+    sent.model = (proa_model_options){.dtype = "f32",
+                                      .quant = "none",
+                                      .kv_dtype = "auto",
+                                      .rows_max = 11,
+                                      .encoder_rows = 22,
+                                      .head_rows = 33,
+                                      .sampled_rows = 44,
+                                      .device_head_rows = 55,
+                                      .rank = 1,
+                                      .ranks = 2};
+    proa_rank_message_write(&message);
+    proa_rank_open_message(&message, &sent);
+    proa_rank_message received = {.bytes = NULL};
+    proa_rank_message_read_shared(&received, &message);
+    proa_rank_open_message(&received, &got);
+    assert_false(received.broken);
+    assert_string_equal(got.path, sent.path);
+    assert_int_equal(got.model.rows_max, 11);
+    assert_int_equal(got.model.encoder_rows, 22);
+    assert_int_equal(got.model.head_rows, 33);
+    assert_int_equal(got.model.sampled_rows, 44);
+    assert_int_equal(got.model.device_head_rows, 55);
+    proa_rank_message_release(&received);
+    proa_rank_message_release(&message);
 }
 
 /* ---- failures ---- */
@@ -419,6 +453,7 @@ int main(void)
     static char hangs[] = "FAKE_GPU_HANGS", freezes[] = "FAKE_GPU_FREEZES";
     static char adapter[] = GOLDEN "adapters/llama/a", table[] = GOLDEN "prompt_tables/llama/prefix";
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_open_message),
         cmocka_unit_test(test_as_threads),
         cmocka_unit_test(test_killed),
         {"test_adapter_after_restart", test_adapter_after_restart, NULL, NULL, adapter},
