@@ -111,7 +111,9 @@ static void make_step_arrays(proa_engine *e)
 
 static void make_encoder_passes(proa_engine *e)
 {
-    for (int i = 0; i < 2 && proa_engine_has_encoder(e); i++) {
+    bool encoder = e->model->arch->kind == PROA_KIND_ENCODER;
+    e->encoder.most = encoder && e->async.mode == PROA_SAMPLE_ASYNC ? proa_model_encoder_passes(e->model) : 1;
+    for (int i = 0; i < e->encoder.most && proa_engine_has_encoder(e); i++) {
         e->encoder.pass[i].input = PROA_ARENA_NEW(&e->arena, proa_encoder_input, e->sizes.sequences_max);
         e->encoder.pass[i].ticket = i;
     }

@@ -143,7 +143,7 @@ void proa_device_close(proa_device *d); /* NULL is fine */
 
 /* Tickets of send are 0 to PROA_SEND_TICKETS - 1. */
 #define PROA_SEND_TICKETS   8
-/* Added to ticket 0 or 1 of send: the kernels that follow do not wait for it, and none of them writes src until sent or
+/* Added to a ticket of send: the kernels that follow do not wait for it, and none of them writes src until sent or
  * wait_copies_on_stream. */
 #define PROA_SEND_UNORDERED PROA_SEND_TICKETS
 

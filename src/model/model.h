@@ -70,7 +70,7 @@ typedef struct proa_batch {
     /* sampled_at counts among the ids of the deferred request of this ticket, whose results may be on their way */
     bool sampled_deferred;
     int32_t sampled_ticket;
-    bool overlaps; /* passes before this one are in later stages: it need not keep them busy */
+    bool overlaps; /* other passes are in the other stages: this one need not keep them busy */
     const proa_pending_beams *pending; /* [pending_count] among the spans of self */
     int64_t pending_count;
     const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */
@@ -170,6 +170,9 @@ struct proa_model {
     bool hidden_wanted; /* proa_model_hidden will be called: on a GPU its rows are copied with the head's */
     /* ticket of the proa_model_send_encoder_outputs that will follow the next pass; -1: none will */
     int32_t encoder_ticket;
+    /* Of that pass: the outputs stay with the last stage of a pipeline, on its host, until rank 0 waits for them. Else
+     * its rows go to all stages. */
+    bool outputs_stay;
     int64_t rows_sent_early; /* rows of the last pass whose copy to the host has begun */
     /* after proa_model_load */
     char *weight_memory, *activations;
@@ -256,7 +259,8 @@ typedef struct proa_encoder_place {
 /* Sends the outputs of the last encoder pass to the host: those of its head and its pooler for the first rows of
  * the inputs (`firsts`, at most plan.sampled_rows), or all `rows` of the pass if the model is headless. Those of inputs
  * with a place are copied there instead. Returns at once; the next pass may be submitted before the host has them.
- * again: it may be, so a model on the host copies them. The ticket is m->encoder_ticket. */
+ * again: it may be, so a model on the host copies them. The ticket is m->encoder_ticket; it is below
+ * proa_model_encoder_passes. With m->outputs_stay no input has a place. */
 void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const proa_encoder_place *places,
                                      int64_t inputs, int64_t rows, bool again);
 typedef struct proa_encoder_outputs {
@@ -269,6 +273,9 @@ proa_encoder_outputs proa_model_wait_encoder_outputs(proa_model *m, int ticket);
 /* Whether the model sends all outputs of its encoder that way; otherwise the host calls proa_model_head for what
  * it needs. */
 bool proa_model_sends_encoder_outputs(const proa_model *m);
+/* How many passes of an encoder-only model may be submitted before the host has the outputs of the first: a stage of a
+ * pipeline has one, and one more waits. */
+int32_t proa_model_encoder_passes(const proa_model *m);
 enum { PROA_TOP_MAX = 128 }; /* largest k of a top-k on a device */
 /* Memory where the model runs for the rows of a beam step: [beams][outputs] of f32, in the order of the beams. The one
  * row behind a prompt is that of all beams. */

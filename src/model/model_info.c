@@ -2,6 +2,8 @@
  * model_info.c - what others ask of a prepared model: its weights one by one, sizes of states and rows, its outputs. */
 #include "model/model.h"
 
+#include "base/checked.h"
+
 bool proa_model_next_weight(const proa_model *m, proa_weight_walk *walk)
 {
     for (; walk->stack < PROA_STACK_COUNT; walk->stack++, walk->next = 0) {
@@ -39,4 +41,9 @@ int64_t proa_model_hidden_width(const proa_model *m)
 bool proa_model_sends_encoder_outputs(const proa_model *m)
 {
     return m->plan.headless || proa_arch_has_one_row(m->arch);
+}
+
+int32_t proa_model_encoder_passes(const proa_model *m)
+{
+    return (int32_t)proa_min64(m->plan.part.stages + 1, PROA_STEPS_MAX);
 }

@@ -106,16 +106,17 @@ static bool splits_tail(const proa_step_frame *f)
            f->rows >= TAIL_ROWS_MIN && f->host_batch->self.count > 1;
 }
 
-/* Sends the rows that this frame's programs wrote. First waits for earlier copies, which may still read register
- * OUT. */
+/* Sends the rows that this frame's programs wrote, from the rank that has them for the host. First waits for earlier
+ * copies, which may still read register OUT. */
 static void send_rows(const proa_step_frame *f)
 {
     proa_model *m = f->m;
+    m->rows_sent_early = f->first + f->rows;
+    if (!proa_staging_sends_outputs(m)) return;
     proa_view out = proa_frame_register(f, PROA_REG_OUT), x = proa_frame_rows(f, PROA_REG_X, f->first + f->rows);
     m->device->wait_copies_on_stream(m->device);
     m->ctx.ops->gather(&m->ctx, out, x, proa_staging_all_rows(m) + f->first);
     proa_staging_outputs_send_rows(m, out, f->first, m->encoder_ticket);
-    m->rows_sent_early = f->first + f->rows;
 }
 
 /* The first part has two thirds of the rows, as nearly as the inputs' lengths allow. */
@@ -148,6 +149,18 @@ static void run_all_layers(proa_step_frame *f)
     run_split_tail(f, whole);
 }
 
+/* Only the last stage needs the rows of this pass. */
+static bool stays_in_last_stage(const proa_step_frame *f)
+{
+    return f->stack == PROA_STACK_ENCODER && f->m->encoder_ticket >= 0 && f->m->outputs_stay;
+}
+
+/* What proa_pass.kind says of a pass: its stack, and whether its rows stay with the last stage. */
+static int32_t program_number(const proa_step_frame *f)
+{
+    return (int32_t)f->stack + (stays_in_last_stage(f) ? PROA_STACK_COUNT : 0);
+}
+
 static void run_stack(proa_step_frame *f)
 {
     const proa_program *p = f->m->plan.program[f->stack];
@@ -157,7 +170,7 @@ static void run_stack(proa_step_frame *f)
     proa_frame_run(f, &p[PROA_SECTION_EMBED]);
     if (f->m->plan.part.stage == 0) proa_frame_upload_embeds(f, PROA_REG_X, false, 1);
     run_all_layers(f);
-    proa_frame_run(f, &p[PROA_SECTION_SHARE]);
+    if (!stays_in_last_stage(f)) proa_frame_run(f, &p[PROA_SECTION_SHARE]);
 }
 
 static void encode_body(proa_step_frame *f)
@@ -197,7 +210,7 @@ static void run_recorded(proa_model *m, const proa_kv *kv, const proa_batch *bat
                     !batch->inputs_embeds_count && !batch->prefixes && f.micro.count == 1;
     if (recorded) {
         proa_pass pass = {m->number,
-                          (int32_t)stack,
+                          program_number(&f),
                           (int32_t)batch->rows,
                           (int32_t)batch->self.count,
                           staged.self.rows_max,
@@ -353,9 +366,10 @@ static void send_input_outputs(proa_model *m, const proa_program *program, const
     for (int64_t at = 0, n; at < call->count; at += n) {
         n = proa_min64(call->count - at, m->plan.device_head_rows);
         proa_view out = proa_run_head(m, program, proa_staging_rows(m, call->rows + at, n), n);
-        proa_stage_return(m, out);
+        if (!m->outputs_stay) proa_stage_return(m, out);
         const proa_encoder_place *places = call->places ? call->places + at : NULL;
         if (places) keep_outputs(m, out, places, pooled);
+        if (!proa_staging_sends_outputs(m)) continue;
         proa_staging_outputs_send_inputs(m, out, at, host_wants(places, n), pooled, m->encoder_ticket);
     }
 }
@@ -378,7 +392,8 @@ static void keep_rows(proa_model *m, proa_view x, const proa_encoder_place *plac
 static void send_row_outputs(proa_model *m, const proa_rank_call *call)
 {
     proa_step_frame f = proa_frame_make(m, PROA_STACK_ENCODER, call->outputs);
-    proa_view x = proa_frame_register(&f, PROA_REG_X); /* in all stages: PROA_SECTION_SHARE */
+    proa_view x = proa_frame_register(&f, PROA_REG_X); /* in all stages (PROA_SECTION_SHARE), or in the last one */
+    if (!proa_staging_sends_outputs(m)) return;
     if (call->places) keep_rows(m, x, call->places, call->count);
     if (!host_wants(call->places, call->count)) {
         proa_staging_outputs_end(m, m->encoder_ticket);
@@ -394,6 +409,8 @@ static void send_row_outputs(proa_model *m, const proa_rank_call *call)
 /* Whole rows are sent last, since their copy takes longest. */
 void proa_run_send_outputs(proa_model *m, proa_rank_call *call)
 {
+    proa_staging_outputs_count(m, call->count, call->outputs, m->encoder_ticket);
+    if (m->outputs_stay && !proa_stage_is_last(m)) return;
     if (proa_arch_has_one_row(m->arch)) send_input_outputs(m, &m->plan.head, call);
     if (proa_model_has_pool(m)) send_input_outputs(m, &m->plan.pool, call);
     if (m->plan.headless) send_row_outputs(m, call);

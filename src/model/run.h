@@ -31,6 +31,7 @@ void proa_run_send_outputs(proa_model *m, proa_rank_call *call);
 void proa_run_sample(proa_model *m, proa_rank_call *call);
 /* staging/sample.c. After a failure the last stage of a pipeline of processes sends nothing. */
 proa_status proa_run_sampled(proa_model *m, const proa_rank_call *call, proa_err *err);
+proa_status proa_run_encoded(proa_model *m, const proa_rank_call *call, proa_err *err);
 void proa_run_top_k(proa_model *m, proa_rank_call *call);
 PROA_MUST_CHECK proa_status proa_run_load(proa_model *m, proa_rank_call *call, proa_err *err);
 

@@ -97,3 +97,7 @@ set_tests_properties(engine/test_rank_processes PROPERTIES ENVIRONMENT "PROA_RAN
 add_dependencies(engine_test_rank_processes proa)
 # Layers and ranges of layers at once; sums_processes has layers alone, engine/stages_processes ranges alone.
 add_ranks_test(processes_2x2 PROA_TEST_TP=2 PROA_TEST_PP=2 PROA_TEST_RANKS=process PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)
+
+# Passes of encoders in a pipeline, whose stages are processes too.
+set_tests_properties(engine/test_inflight_encode PROPERTIES PROCESSORS 2 LABELS "unit;engine;ranks"
+                     ENVIRONMENT PROA_RANK_PROGRAM=$<TARGET_FILE:proa>)

@@ -199,8 +199,9 @@ static proa_status encode_batches(const proa_bench *b, trial *t, int64_t batches
     return PROA_OK;
 }
 
-/* Batches queued behind each other, for batches that fill a step; otherwise several would share a step. */
-enum { FOLLOWING = 4 };
+/* Batches queued behind each other, for batches that fill a step; otherwise several would share a step. So many that
+ * the time until all stages of a pipeline have work counts little. */
+enum { FOLLOWING = 16 };
 
 static int64_t following_batch(const proa_bench *b, int64_t batch)
 {

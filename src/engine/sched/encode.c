@@ -4,7 +4,11 @@
  * For an encoder-only model on a device, a second pass can be submitted before the outputs of the first have
  * arrived, like the steps of async_step.c: the device works while outputs travel and are emitted. It is submitted
  * only when many rows wait. Few rows are better delayed and merged, since a pass over few rows takes almost as long
- * as one over more. */
+ * as one over more.
+ *
+ * In a pipeline there is a pass in each stage, and one more. Their outputs stay with the last stage: if its rows
+ * returned to the first stage, that would have to wait for them before its next pass. Many waiting rows are divided
+ * among the stages. */
 #include "engine/sched/encode.h"
 
 #include "base/checked.h"
@@ -28,6 +32,29 @@ static bool ends_after_encoder(const proa_engine *e, const proa_engine_request *
 
 /* ---- submission ---- */
 
+static int64_t waiting_rows(const proa_engine *e)
+{
+    int64_t rows = 0;
+    for (const proa_engine_request *req = e->running.first; req; req = req->next)
+        if (req->phase == PROA_PHASE_ENCODE_WAITING) rows += req->input.count;
+    return rows;
+}
+
+/* Whether several stages have passes at the same time. */
+static bool fills_stages(const proa_engine *e)
+{
+    return e->encoder.most > 1 && e->model->plan.part.stages > 1;
+}
+
+/* Rows of the next pass, which has one input at least. Each stage of a pipeline gets a pass if rows suffice. */
+static int64_t rows_of_pass(const proa_engine *e)
+{
+    int64_t most = e->model->plan.rows_max;
+    if (!fills_stages(e) || e->encoder.count > 0) return most;
+    int64_t each = proa_ceil_div(waiting_rows(e), e->model->plan.part.stages);
+    return proa_min64(most, proa_max64(each, AHEAD_ROWS_MIN));
+}
+
 static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_request *req)
 {
     proa_page_table *table = &e->slots.cross[req->slot];
@@ -35,6 +62,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->input[pass->count++] = (proa_encoder_input){req, e->step.rows};
     pass->wants_outputs = pass->wants_outputs || (alone && !hidden);
     pass->exclusive = pass->exclusive || hidden || !proa_model_sends_encoder_outputs(e->model);
+    pass->has_places = pass->has_places || proa_request_has_place(req);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
     proa_request_pages_take(e, table, 0, req->input.count);
     proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
@@ -55,10 +83,10 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     e->step.any_types = true;
 }
 
-static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
+static void take_inputs(proa_engine *e, proa_encoder_pass *pass, int64_t rows_most)
 {
     pass->count = 0;
-    pass->wants_outputs = pass->exclusive = false;
+    pass->wants_outputs = pass->exclusive = pass->has_places = false;
     proa_batch_clear(e);
     for (proa_engine_request *req = e->running.first; req; req = req->next) {
         if (req->phase != PROA_PHASE_ENCODE_WAITING) continue;
@@ -66,7 +94,7 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass)
         if (!ends_after_encoder(e, req)) cached = proa_prefix_cache_reuse_input(e, req);
         if (cached == PROA_PREFIX_INPUT_HIT) req->phase = PROA_PHASE_DECODER;
         if (cached != PROA_PREFIX_INPUT_MISS) continue;
-        if (e->step.rows + req->input.count > e->model->plan.rows_max) break;
+        if (e->step.rows + req->input.count > (pass->count ? rows_most : e->model->plan.rows_max)) break;
         if (pass->count && e->step.encoded != req->input.is_encoded) break;
         e->step.encoded = req->input.is_encoded;
         add_input(e, pass, req);
@@ -91,10 +119,12 @@ static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
 static void submit_pass(proa_engine *e)
 {
     proa_encoder_pass *pass = &e->encoder.pass[e->encoder.count];
-    take_inputs(e, pass);
+    take_inputs(e, pass, rows_of_pass(e));
     if (!pass->count) return;
     proa_batch batch = proa_batch_of_step(e);
     e->model->encoder_ticket = pass->wants_outputs ? pass->ticket : -1;
+    e->model->outputs_stay = fills_stages(e) && pass->wants_outputs && !pass->exclusive && !pass->has_places;
+    batch.overlaps |= fills_stages(e) && (e->encoder.count > 0 || waiting_rows(e) >= AHEAD_ROWS_MIN);
     proa_model_encode(e->model, e->kv, &batch);
     if (pass->wants_outputs) request_outputs(e, pass);
     e->encoder.count++;
@@ -165,13 +195,20 @@ static void process_input(proa_engine *e, proa_engine_request *req, const proa_e
     if (req->ending == PROA_FINISH_NONE) req->ending = PROA_FINISH_END;
 }
 
+/* The oldest pass, whose place becomes that of the next one. */
+static proa_encoder_pass take_oldest_pass(proa_encoder_passes *p)
+{
+    proa_encoder_pass oldest = p->pass[0];
+    memmove(p->pass, p->pass + 1, (size_t)(p->most - 1) * sizeof *p->pass);
+    p->pass[p->most - 1] = oldest;
+    p->count--;
+    return oldest;
+}
+
 static void complete_pass(proa_engine *e)
 {
-    proa_encoder_pass pass = e->encoder.pass[0];
+    proa_encoder_pass pass = take_oldest_pass(&e->encoder);
     proa_encoder_outputs h = {NULL, NULL, NULL};
-    e->encoder.pass[0] = e->encoder.pass[1];
-    e->encoder.pass[1] = pass;
-    e->encoder.count--;
     if (pass.wants_outputs) h = proa_model_wait_encoder_outputs(e->model, pass.ticket);
     proa_device_failure_check(e, NULL);
     for (int64_t i = 0; i < pass.count; i++)
@@ -181,25 +218,18 @@ static void complete_pass(proa_engine *e)
 
 /* ---- the step ---- */
 
-static int64_t waiting_rows(const proa_engine *e)
-{
-    int64_t rows = 0;
-    for (const proa_engine_request *req = e->running.first; req; req = req->next)
-        if (req->phase == PROA_PHASE_ENCODE_WAITING) rows += req->input.count;
-    return rows;
-}
-
 static bool may_submit_ahead(const proa_engine *e)
 {
+    const proa_encoder_passes *p = &e->encoder;
     int64_t enough = proa_min64(AHEAD_ROWS_MIN, e->model->plan.rows_max / 2);
-    bool sends_outputs = e->model->arch->kind == PROA_KIND_ENCODER && !e->encoder.pass[0].exclusive;
-    return e->async.mode == PROA_SAMPLE_ASYNC && sends_outputs && !proa_jobs_wait(e) && waiting_rows(e) >= enough;
+    bool room = p->count > 0 && p->count < p->most && !p->pass[p->count - 1].exclusive;
+    return room && !proa_jobs_wait(e) && waiting_rows(e) >= enough;
 }
 
 void proa_encode_step(proa_engine *e)
 {
     if (!e->encoder.count) submit_pass(e);
-    if (e->encoder.count == 1 && may_submit_ahead(e)) submit_pass(e);
+    while (may_submit_ahead(e)) submit_pass(e);
     if (e->encoder.count) complete_pass(e);
     while (e->encoder.count && !e->running.count)
         complete_pass(e); /* no request is left; the device becomes idle before the engine does */

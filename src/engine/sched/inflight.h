@@ -67,12 +67,13 @@ typedef struct proa_encoder_pass {
     int64_t count;
     bool wants_outputs; /* the model sends its outputs by itself, */
     int32_t ticket;     /* under this number */
+    bool has_places;    /* some of them to memory of rank 0's device */
     bool exclusive; /* the host will ask the model for more, so no other pass may be submitted before it completes */
 } proa_encoder_pass;
 
 typedef struct proa_encoder_passes {
-    proa_encoder_pass pass[2]; /* the older one first */
-    int32_t count;             /* 0, 1 or 2 */
+    proa_encoder_pass pass[PROA_STEPS_MAX]; /* the oldest one first */
+    int32_t count, most; /* most: proa_model_encoder_passes, or 1 where no pass is submitted ahead */
 } proa_encoder_passes;
 
 /* Whether a pass was submitted whose results have not arrived. */

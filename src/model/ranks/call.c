@@ -198,6 +198,7 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
 {
     PROA_RANK_MESSAGE_VALUE(m, call->kind);
     PROA_RANK_MESSAGE_VALUE(m, call->encoder_ticket);
+    PROA_RANK_MESSAGE_VALUE(m, call->outputs_stay);
     PROA_RANK_MESSAGE_VALUE(m, call->hidden_wanted);
     switch (call->kind) {
     case PROA_CALL_ENCODE:
@@ -211,7 +212,8 @@ void proa_rank_call_message(proa_rank_message *m, proa_rank_call *call, const pr
         PROA_RANK_MESSAGE_VALUE(m, call->ticket);
         sample_message(m, &call->sample, model);
         return;
-    case PROA_CALL_SAMPLED: PROA_RANK_MESSAGE_VALUE(m, call->ticket); return;
+    case PROA_CALL_SAMPLED:
+    case PROA_CALL_ENCODED: PROA_RANK_MESSAGE_VALUE(m, call->ticket); return;
     case PROA_CALL_COPY: PROA_RANK_MESSAGE_VALUE(m, call->copy); return;
     case PROA_CALL_ADAPTER: adapter_message(m, call, model); return;
     case PROA_CALL_KEYS: keys_message(m, call, model); return;

@@ -17,6 +17,7 @@ typedef enum proa_rank_call_kind {
     PROA_CALL_DECODE,
     PROA_CALL_HEAD,
     PROA_CALL_OUTPUTS, /* proa_model_send_encoder_outputs */
+    PROA_CALL_ENCODED, /* proa_model_wait_encoder_outputs of outputs that stayed with the last stage */
     PROA_CALL_SAMPLE,
     PROA_CALL_SAMPLED, /* proa_model_wait_sampled of a deferred request on devices */
     PROA_CALL_TOP_K,
@@ -33,14 +34,15 @@ typedef enum proa_rank_call_kind {
 typedef struct proa_rank_call {
     proa_rank_call_kind kind;
     int32_t encoder_ticket; /* as in rank 0 */
-    bool hidden_wanted;     /* the same */
-    proa_batch batch;       /* ENCODE, DECODE; KEYS: `rows` and the one span of `self` alone */
-    const int32_t *rows;    /* [count] HEAD, TOP_K, HIDDEN, TAPPED; OUTPUTS: the first row of each input */
-    int64_t count, k;       /* k: of TOP_K */
-    int64_t outputs;        /* OUTPUTS: rows of the pass */
-    bool again, in_place;   /* of OUTPUTS; of HEAD: proa_model_head_to */
+    bool outputs_stay;      /* the same */
+    bool hidden_wanted;
+    proa_batch batch;     /* ENCODE, DECODE; KEYS: `rows` and the one span of `self` alone */
+    const int32_t *rows;  /* [count] HEAD, TOP_K, HIDDEN, TAPPED; OUTPUTS: the first row of each input */
+    int64_t count, k;     /* k: of TOP_K */
+    int64_t outputs;      /* OUTPUTS: rows of the pass */
+    bool again, in_place; /* of OUTPUTS; of HEAD: proa_model_head_to */
     proa_sample_request sample; /* SAMPLE */
-    int32_t ticket;             /* SAMPLE, SAMPLED */
+    int32_t ticket;             /* SAMPLE, SAMPLED, ENCODED */
     proa_kv_copy copy;          /* COPY */
     proa_state_copy state_copy; /* COPY_STATE */
     int32_t adapter_slot;       /* ADAPTER */

@@ -83,6 +83,18 @@ void proa_model_send_encoder_outputs(proa_model *m, const int32_t *firsts, const
     proa_ranks_run(m, &call, NULL);
 }
 
+proa_encoder_outputs proa_model_wait_encoder_outputs(proa_model *m, int ticket)
+{
+    const proa_model *from = m;
+    if (proa_staging_outputs_stay(m, ticket)) {
+        proa_ranks_run(m, &(proa_rank_call){.kind = PROA_CALL_ENCODED, .ticket = ticket}, NULL);
+        if (!proa_ranks_control(m)) from = proa_ranks_model(m, proa_staging_rank_with_results(m));
+    } else {
+        proa_staging_wait_outputs(m, ticket);
+    }
+    return proa_staging_outputs(from, ticket);
+}
+
 /* ---- tokens ---- */
 
 void proa_model_sample(proa_model *m, const proa_sample_request *r, int ticket)

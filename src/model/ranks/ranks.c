@@ -120,6 +120,7 @@ static proa_status run_call(proa_model *m, proa_rank_call *call, proa_err *err)
     case PROA_CALL_DECODE: proa_run_decode(m, call); break;
     case PROA_CALL_HEAD: proa_run_output_head(m, call); break;
     case PROA_CALL_OUTPUTS: proa_run_send_outputs(m, call); break;
+    case PROA_CALL_ENCODED: return proa_run_encoded(m, call, err);
     case PROA_CALL_SAMPLE: proa_run_sample(m, call); break;
     case PROA_CALL_SAMPLED: return proa_run_sampled(m, call, err);
     case PROA_CALL_TOP_K: proa_run_top_k(m, call); break;
@@ -147,6 +148,7 @@ static bool read_call(proa_model *m, proa_rank_message *message, proa_rank_call 
     call->kv = m->group->kv[m->rank];
     call->batch.states_memory = m->group->states[m->rank];
     m->encoder_ticket = call->encoder_ticket;
+    m->outputs_stay = call->outputs_stay;
     m->hidden_wanted = call->hidden_wanted;
     return !message->broken;
 }
@@ -154,6 +156,7 @@ static bool read_call(proa_model *m, proa_rank_message *message, proa_rank_call 
 static void write_call(proa_model *m, proa_rank_message *message, proa_rank_call *call)
 {
     call->encoder_ticket = m->encoder_ticket;
+    call->outputs_stay = m->outputs_stay;
     call->hidden_wanted = m->hidden_wanted;
     call->taps = m->taps;
     proa_rank_message_write(message);
@@ -189,10 +192,12 @@ static void wait_for_threads(proa_ranks *g, uint32_t ahead)
         proa_gate_wait(&g->end, done, NULL);
 }
 
-/* In a pipeline on the host rank 0 returns when it has run its own part, while later stages still run theirs. */
+/* In a pipeline on the host rank 0 returns when it has run its own part, while later stages still run theirs. Outputs
+ * that stayed with the last stage are there when its thread has run the call. */
 static bool goes_ahead(const proa_model *m, const proa_rank_call *call)
 {
-    return m->device->host && m->plan.part.stages > 1 && !has_result(call);
+    bool waits = has_result(call) || call->kind == PROA_CALL_ENCODED;
+    return m->device->host && m->plan.part.stages > 1 && !waits;
 }
 
 static void start_call(proa_model *m, proa_rank_call *call)

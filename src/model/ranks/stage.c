@@ -187,7 +187,8 @@ void proa_stage_broadcast(proa_model *m, proa_view rows)
 #define HOST_ROWS          16
 #define DEVICE_ROWS        512
 /* Products of more rows use a GPU better: GPT-J-6B in fp8 runs prompts 17 % faster by 4,096 rows than by 512 (two
- * H200s). A pass that others overlap need not keep the stages busy by itself, so it is divided from here on only. */
+ * H200s). A pass that others overlap need not keep the stages busy by itself, so it is divided from here on only. That
+ * of an encoder is not divided at all: BERT-large in fp8 runs 13 to 30 % more texts so than by 4,096 rows. */
 #define OVERLAPPING_ROWS   4096
 
 /* With n micro-batches S stages take (n + S - 1) / n of the time that they would if all worked all the time. */
@@ -197,6 +198,7 @@ void proa_stage_broadcast(proa_model *m, proa_view rows)
 
 static int64_t rows_of_micro_batch(const proa_model *m, const proa_batch *batch)
 {
+    if (batch->overlaps && m->arch->kind == PROA_KIND_ENCODER) return batch->rows;
     int64_t most = proa_min64((int64_t)MICRO_BATCHES_EACH * m->plan.part.stages, MICRO_BATCHES_MOST);
     int64_t least = m->device->host ? HOST_ROWS : batch->overlaps ? OVERLAPPING_ROWS : DEVICE_ROWS;
     return proa_max64(least, proa_ceil_div(batch->rows, most));

@@ -3,7 +3,8 @@
  * host.
  *             With the model on the host nearly all of them are used in place.
  * Owner:   the model. Threads: the stepping thread.
- * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Deferred tokens have PROA_STEPS_MAX buffers. */
+ * Tickets: results are double buffered; ticket 0 or 1 names the buffer. Deferred tokens have PROA_STEPS_MAX buffers,
+ *          outputs of encoders proa_model_encoder_passes. */
 #ifndef PROA_MODEL_STAGING_STAGING_H
 #define PROA_MODEL_STAGING_STAGING_H
 
@@ -89,6 +90,16 @@ void proa_staging_outputs_end(proa_model *m, int ticket); /* nothing is sent: th
 void proa_staging_outputs_send_inputs(proa_model *m, proa_view out, int64_t at, bool any, bool pooled,
                                       int ticket);
 void proa_staging_outputs_send_rows(proa_model *m, proa_view out, int64_t first, int ticket);
+/* How many inputs and rows the outputs have. All ranks say it: processes send them from the last stage to rank 0. */
+void proa_staging_outputs_count(proa_model *m, int64_t inputs, int64_t rows, int ticket);
+/* Whether this rank sends outputs to its host: rank 0 or, with outputs_stay, the first rank of the last stage. */
+bool proa_staging_sends_outputs(const proa_model *m);
+/* Whether those of a ticket stayed with the last stage. Then a call of all ranks (PROA_CALL_ENCODED) brings them to
+ * the host of rank 0 or, where ranks are threads, of proa_staging_rank_with_results. */
+bool proa_staging_outputs_stay(const proa_model *m, int ticket);
+/* Waits until the outputs of a ticket are on this host. */
+void proa_staging_wait_outputs(proa_model *m, int ticket);
+proa_encoder_outputs proa_staging_outputs(const proa_model *m, int ticket);
 /* With the model on the host: all rows, in place, or copied if another pass may run before they are read. */
 void proa_staging_outputs_keep_rows(proa_model *m, proa_view out, bool copy, int ticket);
 

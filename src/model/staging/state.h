@@ -49,10 +49,13 @@ struct proa_staging {
     proa_sampled_counts received_counts[PROA_STEPS_MAX];
     float *logits, *hidden; /* [head_rows][outputs], [head_rows][hidden] */
     int64_t logits_width, hidden_width;
-    float *inputs[2];   /* by ticket: [2][sampled_rows][outputs] of the head, then of the pooler */
-    float *all_rows[2]; /* by ticket: [rows_max][outputs] of a headless model */
-    bool unordered[2];  /* all_rows were sent without ordering them before the kernels that follow */
-    proa_encoder_outputs outputs[2];
+    /* By ticket, of encoders. */
+    float *inputs[PROA_STEPS_MAX];   /* [2][sampled_rows][outputs] of the head, then of the pooler */
+    float *all_rows[PROA_STEPS_MAX]; /* [rows_max][outputs] of a headless model */
+    bool unordered[PROA_STEPS_MAX]; /* all_rows were sent without ordering them before the kernels that follow */
+    bool stays[PROA_STEPS_MAX];     /* the last stage has them: proa_model.outputs_stay */
+    int64_t inputs_count[PROA_STEPS_MAX], rows_count[PROA_STEPS_MAX];
+    proa_encoder_outputs outputs[PROA_STEPS_MAX];
 };
 
 /* Aligned room for `count` words of 4 bytes at *at, which moves on. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_inflight_encode.c - encoder passes that are submitted before the outputs of the pass before have arrived: the
- * outputs are those of one input at a time, whatever is cancelled or submitted in between, and wherever they go. */
+ * outputs are those of one input at a time, whatever is cancelled or submitted in between, and wherever they go. In a
+ * pipeline there is a pass for each stage, and the outputs come from the last one. */
 #include "engine_test.h"
 
 #include "engine/access.h"
@@ -19,11 +20,29 @@ static proa_request input_of(int i)
         .task = i == HIDDEN ? PROA_TASK_ENCODE : PROA_TASK_ROWS, .ids = all_ids[i], .ids_count = n};
 }
 
-static proa_engine *open_with(const char *model, const char *ahead)
+/* How a model runs. */
+typedef struct encode_case {
+    const char *model;
+    int32_t stages;    /* 0: one */
+    const char *ranks; /* what the stages are */
+} encode_case;
+
+/* Two GPUs are enough. */
+static int32_t stages_of(const encode_case *c)
 {
-    const proa_engine_options o = {.sequences_max = 24, .step_tokens = STEP_TOKENS, .dtype = "f32"};
+    return getenv("PROA_TEST_DEVICE") && c->stages > 2 ? 2 : c->stages;
+}
+
+static proa_engine *open_with(const encode_case *c, const char *ahead)
+{
+    const proa_engine_options o = {.sequences_max = 24,
+                                   .step_tokens = STEP_TOKENS,
+                                   .dtype = "f32",
+                                   .pipeline_parallel = stages_of(c),
+                                   .ranks = c->ranks,
+                                   .threads = c->stages > 1 ? c->stages : 1};
     if (ahead) setenv("PROA_AHEAD", ahead, 1);
-    proa_engine *engine = open_or_fail(model, &o);
+    proa_engine *engine = open_or_fail(c->model, &o);
     unsetenv("PROA_AHEAD");
     return engine;
 }
@@ -104,18 +123,18 @@ static void read_places(const proa_engine *engine, outcome *o)
     places = NULL;
 }
 
-static void alone(const char *model, outcome *o)
+static void alone(const encode_case *c, outcome *o)
 {
-    proa_engine *engine = open_with(model, NULL);
+    proa_engine *engine = open_with(&(encode_case){.model = c->model}, NULL);
     for (int i = 0; i < INPUTS; i++) run_request(engine, input_of(i), &o[i]);
     proa_engine_close(engine);
 }
 
 /* Steps until all are done; one is cancelled and some are submitted on the way. Returns after how many steps a pass
  * was in flight. */
-static int together(const char *model, const char *ahead, bool in_places, outcome *o)
+static int together(const encode_case *c, const char *ahead, bool in_places, outcome *o)
 {
-    proa_engine *engine = open_with(model, ahead);
+    proa_engine *engine = open_with(c, ahead);
     proa_err err = {.status = PROA_OK};
     proa_stats stats;
     uint64_t id = 0;
@@ -167,11 +186,11 @@ static void assert_same(const outcome *o, const outcome *right, int i)
         fail_msg("input %d: its pooled vector differs", i);
 }
 
-static void answers_are_the_same(const char *model, const char *ahead, bool in_places, const outcome *right,
-                                 bool in_flight)
+static void answers_are_the_same(const encode_case *c, const char *ahead, bool in_places,
+                                 const outcome *right, bool in_flight)
 {
     outcome *all = proa_calloc(INPUTS, sizeof *all);
-    int inflight_seen = together(model, ahead, in_places, all);
+    int inflight_seen = together(c, ahead, in_places, all);
     if (in_flight ? inflight_seen < INFLIGHT_LEAST : inflight_seen != 0)
         fail_msg("with %s %d passes were under way", ahead, inflight_seen);
     for (int i = 0; i < INPUTS; i++) assert_same(&all[i], &right[i], i);
@@ -182,11 +201,12 @@ static void answers_are_the_same(const char *model, const char *ahead, bool in_p
 static void passes_fly(void **state)
 {
     outcome *right = proa_calloc(INPUTS, sizeof *right);
-    bool each_row = strstr(*state, "mlm") != NULL; /* the host asks its head: nothing may come between */
-    alone(*state, right);
+    const encode_case *c = *state;
+    bool each_row = strstr(c->model, "mlm") != NULL; /* the host asks its head: nothing may come between */
+    alone(c, right);
     for (int in_places = 0; in_places < (each_row ? 1 : 2); in_places++) {
-        answers_are_the_same(*state, "1", in_places, right, !each_row);
-        answers_are_the_same(*state, "host", in_places, right, false);
+        answers_are_the_same(c, "1", in_places, right, !each_row);
+        answers_are_the_same(c, "host", in_places, right, false);
     }
     for (int i = 0; i < INPUTS; i++) outcome_release(&right[i]);
     free(right);
@@ -197,7 +217,7 @@ static void places_that_no_row_has(void **state)
 {
     float to[256];
     proa_err err = {.status = PROA_OK};
-    proa_engine *engine = open_with(*state, NULL);
+    proa_engine *engine = open_with(&(encode_case){.model = *state}, NULL);
     outcome o = {.done = false};
     proa_request r = input_of(1);
     r.on_event = collect, r.arg = &o;
@@ -215,12 +235,28 @@ static void places_that_no_row_has(void **state)
     proa_engine_close(engine);
 }
 
+#define CASE(folder, count, kind)                                                                            \
+    {                                                                                                        \
+        .name = "passes_fly " folder " " #count " " kind, .test_func = passes_fly,                           \
+        .initial_state = &(encode_case)                                                                      \
+        {                                                                                                    \
+            GOLDEN "arch/" folder, count, kind                                                               \
+        }                                                                                                    \
+    }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ON(passes_fly, "bert"),
-        ON(passes_fly, "bert_regress"),
-        ON(passes_fly, "bert_mlm"),
+        CASE("bert", 1, "thread"),
+        CASE("bert_regress", 1, "thread"),
+        CASE("bert_mlm", 1, "thread"),
+        CASE("bert", 2, "thread"),
+        CASE("bert_regress", 2, "thread"),
+        CASE("bert_mlm", 2, "thread"),
+        CASE("modernbert_mean", 2, "thread"),
+        CASE("modernbert_cls", 4, "thread"),
+        CASE("bert", 2, "process"),
+        CASE("bert_regress", 2, "process"),
         ON(places_that_no_row_has, "bert_mlm"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

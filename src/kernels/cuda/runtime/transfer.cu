@@ -31,7 +31,7 @@ struct gpu_uploads {
     bool no_large;         /* could not be had */
     cudaStream_t copy_stream;                      /* of what is sent beside kernels */
     cudaEvent_t kernels_done;                      /* that was made */
-    cudaEvent_t ticket_done[2];                    /* the last of a ticket has */
+    cudaEvent_t ticket_done[PROA_SEND_TICKETS];    /* the last of a ticket has */
     cudaEvent_t later_done[PROA_SEND_TICKETS - 2]; /* as gpu.copy_done, of tickets from 2 on */
     int last_ticket;                               /* ticket that was sent so */
     proa_pool *pool;
@@ -227,8 +227,8 @@ cudaError_t gpu_uploads_open(gpu *g)
     cudaError_t status = cudaStreamCreateWithFlags(&g->uploads->copy_stream, cudaStreamNonBlocking);
     if (status == cudaSuccess)
         status = cudaEventCreateWithFlags(&g->uploads->kernels_done, cudaEventDisableTiming);
-    for (int i = 0; i < 2 && status == cudaSuccess; i++)
-        status = cudaEventCreateWithFlags(&g->uploads->ticket_done[i], cudaEventDisableTiming);
+    for (cudaEvent_t &event : g->uploads->ticket_done)
+        if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     for (cudaEvent_t &event : g->uploads->later_done)
         if (status == cudaSuccess) status = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     return status == cudaSuccess ? open_ring(&g->uploads->small, SMALL_SLOT) : status;
