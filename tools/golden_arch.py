@@ -315,6 +315,18 @@ HEADS = {
     "nomic_bert_token": ("NomicBertForTokenClassification", lambda: transformers.NomicBertConfig(num_labels=5, **SMALL)),
     "nomic_bert_mlm": ("NomicBertForMaskedLM", lambda: transformers.NomicBertConfig(**SMALL)),
 }
+# Other classes on the layers of decoders.
+SHORT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+         "head_dim": 8, "max_position_embeddings": 64, "tie_word_embeddings": False, **IDS}
+WIDTH = drop(SHORT, "head_dim")
+DECODERS = {
+    "llama_token": ("LlamaForTokenClassification", lambda: transformers.LlamaConfig(num_labels=5, **SHORT)),
+    "llama_qa": ("LlamaForQuestionAnswering", lambda: transformers.LlamaConfig(**SHORT)),
+    "gemma2_token": ("Gemma2ForTokenClassification", lambda: transformers.Gemma2Config(sliding_window=6, num_labels=5, **SHORT)),
+    "smollm3_qa": ("SmolLM3ForQuestionAnswering", lambda: transformers.SmolLM3Config(no_rope_layers=[1, 0], **WIDTH)),
+    "seed_oss_token": ("SeedOssForTokenClassification", lambda: transformers.SeedOssConfig(num_labels=5, **SHORT)),
+}
+HEADS |= DECODERS
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.

@@ -9,8 +9,9 @@ extern const proa_command proa_cmd_run, proa_cmd_serve, proa_cmd_client, proa_cm
     proa_cmd_explain, proa_cmd_inspect, proa_cmd_convert, proa_cmd_tune, proa_cmd_pull, proa_cmd_chat,
     proa_cmd_top, proa_cmd_version;
 
-/* `proa help models`: argv after these words; returns the exit status. */
+/* `proa help models`, `proa help heads`: argv after these words; returns the exit status. */
 int proa_models_help_command(int argc, char **argv);
+int proa_heads_help_command(int argc, char **argv);
 /* `proa rank`: one rank of a model whose rank 0 is the process that has started this one (comm/child.h). */
 int proa_rank_command(void);
 /* The help of commands as JSON, for the manual pages and the documentation (tools/docs). Returns the exit status. */

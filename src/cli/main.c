@@ -28,6 +28,7 @@ static int print_overview(void)
         {"help", "print this text, or the options of a command"},
         {"help decoding", "print the decoding options and their names in other engines"},
         {"help models", "print the architectures that run"},
+        {"help heads", "print the classifiers and embedders that are made of decoders"},
     };
     int columns = proa_help_columns();
     printf("proa %s - runs and serves transformers from a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",
@@ -70,6 +71,7 @@ static int help_command(int argc, char **argv)
     if (argc == json) return json ? proa_help_json(commands, PROA_COUNT(commands)) : print_overview();
     if (strcmp(name, "decoding") == 0) return proa_decoding_help_command(argc - 1, argv + 1);
     if (strcmp(name, "models") == 0) return proa_models_help_command(argc - 1, argv + 1);
+    if (strcmp(name, "heads") == 0) return proa_heads_help_command(argc - 1, argv + 1);
     const proa_command *about = find_command(name);
     if (!about) return unknown_command(name);
     if (json) return proa_help_json(&about, 1);

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "model/derive.h"
 #include <math.h>
 #include <string.h>
 
@@ -46,9 +47,9 @@ void proa_bound_close(proa_bound *t)
 
 const proa_arch *proa_bound_class(const char *hf)
 {
-    for (int i = 0; proa_archs[i]; i++)
-        for (const char *const *name = proa_archs[i]->hf; *name; name++)
-            if (strcmp(*name, hf) == 0) return proa_archs[i];
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
+        for (const char *const *name = (*row)->hf; *name; name++)
+            if (strcmp(*name, hf) == 0) return *row;
     return NULL;
 }
 

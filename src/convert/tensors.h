@@ -36,7 +36,7 @@ typedef struct proa_convert_tensors {
     proa_convert_tensor *at; /* [count] by name */
     int64_t count;
     bool decoded;          /* some were stored as codes */
-    const proa_arch *arch; /* NULL: no row of proa_archs is for this checkpoint */
+    const proa_arch *arch; /* NULL: no row is for this checkpoint */
     proa_config config;    /* with arch */
     proa_params params[PROA_STACK_COUNT];
     proa_arena arena;

@@ -4,14 +4,9 @@
 
 #include "base/checked.h"
 #include "base/limits.h"
+#include "model/derive.h"
 #include <math.h>
 #include <string.h>
-
-const proa_arch *const proa_archs[] = {
-#define ROW(name) &proa_arch_##name,
-    PROA_ARCH_LIST(ROW)
-#undef ROW
-        NULL};
 
 static const char *const reg_names[] = {
 #define ROW(name, text) text,
@@ -74,8 +69,8 @@ static proa_status fail_unknown(proa_str name, proa_err *err)
     const char *best[2] = {"", ""};
     int least[2] = {1000, 1000};
     snprintf(wanted, sizeof wanted, "%.*s", (int)proa_min64((int64_t)name.len, 127), name.ptr);
-    for (int i = 0; proa_archs[i]; i++)
-        for (const char *const *hf = proa_archs[i]->hf; *hf; hf++) {
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
+        for (const char *const *hf = (*row)->hf; *hf; hf++) {
             int d = proa_str_distance(wanted, *hf);
             if (d < least[0]) {
                 least[1] = least[0], best[1] = best[0];
@@ -93,17 +88,22 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     proa_str name = proa_json_str(proa_json_at(proa_json_get(config, "architectures"), 0));
     proa_str type = {"", 0};
     *out = NULL;
-    for (int i = 0; proa_archs[i] && name.len; i++)
-        if (has_hf(proa_archs[i], name) && has_key(proa_archs[i], config))
-            return *out = proa_archs[i], PROA_OK;
+    for (const proa_arch *const *row = proa_arch_rows(); *row && name.len; row++)
+        if (has_hf(*row, name) && has_key(*row, config)) return *out = *row, PROA_OK;
     if (name.len) return fail_unknown(name, err);
     PROA_TRY(proa_json_get_str(&type, config, "model_type", err));
     if (!type.len)
         return PROA_FAIL(err, INVALID, "neither 'architectures' nor 'model_type' says what the model is");
-    for (int i = 0; proa_archs[i]; i++)
-        if (proa_str_is(type, proa_archs[i]->model_type) && has_key(proa_archs[i], config))
-            return *out = proa_archs[i], PROA_OK;
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
+        if (proa_str_is(type, (*row)->model_type) && has_key(*row, config)) return *out = *row, PROA_OK;
     return fail_unknown(type, err);
+}
+
+const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds)
+{
+    if (!embeds) return arch;
+    const proa_arch *bare = arch->embedder ? arch->embedder : proa_arch_of_form(arch, PROA_FORM_BARE);
+    return bare ? bare : arch;
 }
 
 /* The range of every size, read or derived. The keys' own ranges bound what is read; these are what the rest of
@@ -299,6 +299,9 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
     if (text) PROA_TRY(read_outer_tie(c, text, config, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
+    if (arch->decoder) PROA_TRY(proa_arch_finish_form(arch, c, keys, err));
+    if (c->bidirectional && arch->kind == PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     PROA_TRY(derive_sizes(c, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));

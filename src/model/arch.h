@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch.h - architectures as data: a model is a row, a layer is a short program.
- * A row of proa_archs lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the
+ * A row of PROA_ARCH_LIST lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the
  * steps of embedding, layer and head. One loop (steps.c) runs the steps; the planner, the packer and explain read the
  * same row. arch_rows.h has the notation of the rows, with the shapes of each step. */
 #ifndef PROA_MODEL_ARCH_H
@@ -437,6 +437,15 @@ typedef enum proa_head_rows {
     PROA_ROWS_FIRST /* the first row ([CLS]) of each input */
 } proa_head_rows;
 
+/* What a class has on the layers of a decoder, by the ending of its name. derive.h makes a row of each. */
+typedef enum proa_head_form {
+    PROA_FORM_OWN,    /* the row's own head */
+    PROA_FORM_BARE,   /* ...Model: no head, hidden states (an embedder) */
+    PROA_FORM_TEXTS,  /* ...ForSequenceClassification: labels of an input, from one of its rows */
+    PROA_FORM_TOKENS, /* ...ForTokenClassification: labels of each token */
+    PROA_FORM_SPANS   /* ...ForQuestionAnswering: scores of start and end of each token */
+} proa_head_form;
+
 /* One stack of layers: the programs before, in and after them. Programs end with PROA_STEP_END. */
 typedef struct proa_stack {
     const proa_step *embed, *layer, *after; /* after: once after the last layer (encoder: final norm) */
@@ -470,13 +479,20 @@ typedef struct proa_arch {
      * (modules.json), whose class may be that of the language model all the same (Qwen3-Embedding, all-mpnet-base-v2);
      * NULL: none. */
     const struct proa_arch *embedder;
+    /* Of a decoder: what the names of its other classes begin with ("GPT2"), NULL-terminated, and the forms that there
+     * are of it, bits 1 << proa_head_form; NULL, 0: no other row is made of it. */
+    const char *const *stems;
+    uint32_t forms;
+    /* Of a row that was made of a decoder's (derive.h): that, and its form. */
+    const struct proa_arch *decoder;
+    proa_head_form form;
     proa_head_rows head_rows;
     proa_dim outputs; /* columns of OUT */
     /* Sets the fields that no key gives; the arena is the model's. */
     proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
 } proa_arch;
 
-/* All architectures: one row each, proa_arch_NAME in an arch/arch_*.c. */
+/* The architectures: one row each, proa_arch_NAME in an arch/arch_*.c. derive.h has the list of all rows. */
 #define PROA_ARCH_LIST(A)                                                                                    \
     A(bart)                                                                                                  \
     A(mbart)                                                                                                 \
@@ -573,20 +589,6 @@ typedef struct proa_arch {
     A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
     A(gemma3)                                                                                                \
-    A(gemma_embed)                                                                                           \
-    A(gemma_cls)                                                                                             \
-    A(gemma2_embed)                                                                                          \
-    A(gemma2_cls)                                                                                            \
-    A(gemma3_embed)                                                                                          \
-    A(gemma3_cls)                                                                                            \
-    A(llama_embed)                                                                                           \
-    A(llama_cls)                                                                                             \
-    A(mistral_embed)                                                                                         \
-    A(mistral_cls)                                                                                           \
-    A(qwen2_embed)                                                                                           \
-    A(qwen2_cls)                                                                                             \
-    A(qwen3_embed)                                                                                           \
-    A(qwen3_cls)                                                                                             \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \
     A(mistral3)                                                                                              \
@@ -655,15 +657,11 @@ typedef struct proa_arch {
 #define PROA_ARCH_EXTERN(name) extern const proa_arch proa_arch_##name;
 PROA_ARCH_LIST(PROA_ARCH_EXTERN)
 #undef PROA_ARCH_EXTERN
-extern const proa_arch *const proa_archs[]; /* NULL-terminated */
 
 /* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
 /* The row of a model whose folder is one of sentence-transformers or not. */
-static inline const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds)
-{
-    return embeds && arch->embedder ? arch->embedder : arch;
-}
+const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds);
 /* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */
 PROA_MUST_CHECK proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const proa_json *config,
                                                 const proa_json *generation, proa_arena *arena, proa_err *err);

@@ -538,14 +538,20 @@ def test_the_tool_that_writes_the_table(tmp_path):
     assert (tmp_path / "docs/decoding.md").read_text(encoding="utf-8") == page
 
 
-def test_the_documents_table_of_models_is_the_programs():
+def proofs_in(topic):
+    """The goldens that the table of a topic in docs/models.md names. But for these it is the program's."""
     page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
-    _, rest = page.split("`proa help models --markdown` -->\n")
-    table, _ = rest.split("<!-- end of the table -->")
+    _, rest = page.split(f"`proa help {topic} --markdown` -->\n")
+    table = rest.partition("<!-- end of the table -->")[0]
     lines = [line.rsplit("|", 2) for line in table.splitlines()]
-    assert "".join(f"{own}|\n" for own, _, _ in lines) == ok("help", "models", "--markdown"), "tools/decoding-doc writes it anew"
-    goldens = [name for _, proofs, _ in lines[2:] for name in proofs.strip().split(", ")]
-    assert sorted(goldens) == sorted(p.name for p in (GOLDEN / "arch").iterdir()), "each golden proves one row, each row has one"
+    assert "".join(f"{own}|\n" for own, _, _ in lines) == ok("help", topic, "--markdown"), "tools/decoding-doc writes it anew"
+    return [name for _, proofs, _ in lines[2:] for name in proofs.strip().split(", ")]
+
+
+def test_the_documents_tables_of_models_are_the_programs():
+    goldens = proofs_in("models") + proofs_in("heads")
+    assert sorted(goldens) == sorted(p.name for p in (GOLDEN / "arch").iterdir()), "each golden proves one line, each line has one"
+    fails("help", "heads", "--html", status=2)
     rows = [line.split()[0] for line in ok("help", "models").splitlines()]
     assert rows == sorted(rows) and "llama" in rows
     fails("help", "models", "--html", status=2)

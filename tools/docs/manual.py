@@ -107,7 +107,8 @@ def overview_page(commands):
         page += f".It Xr proa-{command['name']} 1\n" + sentences(command["summary"])
     page += ".It Ic help Op Ar COMMAND\nPrint the commands, or the options of one.\n"
     page += ".It Ic help decoding\nPrint the options of a request and their names in other engines.\n"
-    page += ".It Ic help models\nPrint the architectures that run.\n.El\n"
+    page += ".It Ic help models\nPrint the architectures that run.\n"
+    page += ".It Ic help heads\nPrint the classifiers and embedders that are made of decoders.\n.El\n"
     return page + exit_status() + see_also([f"proa-{command['name']}" for command in sorted(commands, key=lambda c: c["name"])])
 
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * models.c - `proa help models`: the architectures that run, from the table of rows. */
+ * models.c - `proa help models`: the architectures that run, from the table of rows; `proa help heads`: the other
+ * classes on the layers of decoders, one line for each decoder. */
 #include "cli/commands.h"
-#include "model/arch.h"
+#include "model/derive.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -52,16 +53,54 @@ static void print_rows(const proa_arch *const *rows, int count, bool markdown)
     }
 }
 
+/* The classes of all forms, a form after the other. */
+static void print_heads(const proa_arch *decoder, bool markdown)
+{
+    bool first = true;
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        if ((*row)->decoder != decoder) continue;
+        printf("%s", first ? "" : ", ");
+        print_classes(*row, markdown);
+        first = false;
+    }
+}
+
+static void print_decoders(const proa_arch *const *rows, int count, bool markdown)
+{
+    if (markdown) printf("| decoder | `architectures` in config.json |\n|---|---|\n");
+    for (int i = 0; i < count; i++) {
+        printf(markdown ? "| %s | " : "%-17s ", rows[i]->name);
+        print_heads(rows[i], markdown);
+        printf(markdown ? " |\n" : "\n");
+    }
+}
+
+enum { ROWS_MAX = 256 };
+
+/* What `proa help models` lists (draft heads are no models), or the decoders that have other classes, too. */
+static int list_rows(const proa_arch *rows[ROWS_MAX], bool heads)
+{
+    int count = 0;
+    for (const proa_arch *const *row = proa_arch_rows(); count < ROWS_MAX && *row; row++)
+        if (heads ? (*row)->stems != NULL : !(*row)->of_target && !(*row)->decoder)
+            insert_row(rows, count++, *row);
+    return count;
+}
+
 int proa_models_help_command(int argc, char **argv)
 {
-    enum { ROWS_MAX = 256 };
     const proa_arch *rows[ROWS_MAX];
     bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
-    int count = 0;
     if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help models' takes --markdown only");
-    for (int i = 0; count < ROWS_MAX && proa_archs[i]; i++)
-        if (!proa_archs[i]->of_target)
-            insert_row(rows, count++, proa_archs[i]); /* draft heads are no models */
-    print_rows(rows, count, markdown);
+    print_rows(rows, list_rows(rows, false), markdown);
+    return PROA_EXIT_OK;
+}
+
+int proa_heads_help_command(int argc, char **argv)
+{
+    const proa_arch *rows[ROWS_MAX];
+    bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
+    if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help heads' takes --markdown only");
+    print_decoders(rows, list_rows(rows, true), markdown);
     return PROA_EXIT_OK;
 }

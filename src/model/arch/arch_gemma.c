@@ -2,8 +2,8 @@
  * arch_gemma.c - Gemma 1, 2 and 3: RMS norms of 1 + w, gated tanh-GELU, embeddings multiplied by sqrt(hidden).
  * Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every second layer.
  * Gemma 3 norms the heads of q and k instead of capping, and has a window in five of six layers, which have rotary
- * frequencies of their own. Its multimodal checkpoints are read as text models. Facts: transformers'
- * modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
+ * frequencies of their own; EmbeddingGemma is one that sees both sides. Its multimodal checkpoints are read as text
+ * models. Facts: transformers' modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -11,9 +11,9 @@
 #define STACK PROA_STACK_DECODER
 
 /* clang-format off */
-#define KEYS(LAYERS_FIELD, CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT) \
+#define KEYS(CONTEXT_DEFAULT, KV_DEFAULT, HEADS_DEFAULT, VOCAB_DEFAULT) \
     REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
-    REQUIRED  ("num_hidden_layers",       LAYERS_FIELD,   LAYERS),                \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
     REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
     INTEGER   ("vocab_size",              vocab,          1, VOCAB,    VOCAB_DEFAULT), \
     INTEGER   ("num_attention_heads",     heads,          1, HEADS,    HEADS_DEFAULT), \
@@ -25,12 +25,9 @@
     SWITCH    ("tie_word_embeddings",     tied,           1),                     \
     SWITCH    ("attention_bias",          attention_bias, 0),                     \
     END_KEYS
-static const proa_key gemma_keys[]  = {KEYS(layers, 8192,   16, 16, 256000)};
-static const proa_key gemma2_keys[] = {KEYS(layers, 8192,   4,  8,  256000)};
-static const proa_key gemma3_keys[] = {KEYS(layers, 131072, 4,  8,  262208)};
-static const proa_key gemma_encoder_keys[]  = {KEYS(encoder_layers, 8192,   16, 16, 256000)};
-static const proa_key gemma2_encoder_keys[] = {KEYS(encoder_layers, 8192,   4,  8,  256000)};
-static const proa_key gemma3_encoder_keys[] = {KEYS(encoder_layers, 131072, 4,  8,  262208)};
+static const proa_key gemma_keys[]  = {KEYS(8192,   16, 16, 256000)};
+static const proa_key gemma2_keys[] = {KEYS(8192,   4,  8,  256000)};
+static const proa_key gemma3_keys[] = {KEYS(131072, 4,  8,  262208)};
 
 /* P: what stands before "model." in the names of the checkpoint. */
 #define BODY_TENSORS(P) \
@@ -73,19 +70,8 @@ static const proa_name gemma3_tensors[] = {
     NORMS_AROUND  ("language_model."),
     HEAD_NORMS    ("language_model."),
     END_TENSORS};
-#undef STACK
-#define STACK PROA_STACK_ENCODER
-#define SCORE MATRIX("score.weight", HEAD, LABELS, HIDDEN)
-#define GEMMA3_BODY BODY_TENSORS(""), NORMS_AROUND(""), HEAD_NORMS("")
-static const proa_name gemma_embed_tensors[] = {BODY_TENSORS(""), NORM_BEFORE_FFN, END_TENSORS};
-static const proa_name gemma_cls_tensors[] = {BODY_TENSORS(""), NORM_BEFORE_FFN, SCORE, END_TENSORS};
-static const proa_name gemma2_embed_tensors[] = {BODY_TENSORS(""), NORMS_AROUND(""), END_TENSORS};
-static const proa_name gemma2_cls_tensors[] = {BODY_TENSORS(""), NORMS_AROUND(""), SCORE, END_TENSORS};
-static const proa_name gemma3_embed_tensors[] = {GEMMA3_BODY, END_TENSORS};
-static const proa_name gemma3_cls_tensors[] = {GEMMA3_BODY, SCORE, END_TENSORS};
-static const char *const prefixes[] = {"model.", NULL}; /* of the encoders' */
 /* transformers 4.52 and later have other names in memory, which some tools save. */
-static const char *const gemma3_prefixes[] = {"language_model.", NULL};
+static const char *const gemma3_prefixes[] = {"language_model.", "language_model.model.", NULL};
 static const char *const gemma3_prefix_aliases[] = {"language_model.model.", "model.language_model.", NULL};
 static const char *const gemma3_unused[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                             "model.multi_modal_projector.", NULL};
@@ -119,9 +105,6 @@ static const proa_step layer_norms_around[] = {
     NORM_ADD    (D, X,   FFN_OUT_NORM),
     END};
 static const proa_step head[] = {LM_HEAD(CAPPED)};
-static const proa_step after[] = {NORM(X, X, FINAL_NORM), END};
-static const proa_step headless[] = {GATHER(OUT), END};
-static const proa_step score[] = {GATHER(H), NORM(H, HN, FINAL_NORM), LINEAR(HN, OUT, HEAD, 0), END};
 /* clang-format on */
 
 static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -130,8 +113,6 @@ static proa_status finish_gemma(proa_config *c, const proa_json *json, proa_aren
     c->rotary_dim = c->head_dim;
     c->embed_scale = sqrt((double)c->hidden);
     PROA_TRY(proa_json_get_bool(&c->bidirectional, json, "use_bidirectional_attention", err));
-    if (c->bidirectional && c->layers > 0)
-        return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     return proa_config_read_rope(c, json, arena, err);
 }
 
@@ -171,8 +152,9 @@ static proa_status finish_gemma2(proa_config *c, const proa_json *json, proa_are
     return read_scores(c, json, arena, err);
 }
 
-/* Its max_position_embeddings is the length that the scaling has made already. The key attn_logit_softcapping, which is
- * that of Gemma 2, changes nothing: no scores are capped. */
+/* EmbeddingGemma sees both sides. sliding_window counts the positions of both; a layer sees half of it to each, and its
+ * own. Its max_position_embeddings is the length that the scaling has made already. The key attn_logit_softcapping,
+ * which is that of Gemma 2, changes nothing: no scores are capped. */
 static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     int64_t context = c->context;
@@ -183,28 +165,9 @@ static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_are
     PROA_TRY(proa_json_get_double(&c->local_rope.theta, json, "rope_local_base_freq", 1, 1e12, err));
     PROA_TRY(finish_gemma(c, json, arena, err));
     c->context = context;
-    return read_scores(c, json, arena, err);
-}
-
-static proa_status finish_gemma_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_TRY(finish_gemma1(c, json, arena, err));
-    return proa_embedder_check(c, json, err);
-}
-
-static proa_status finish_gemma2_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_TRY(finish_gemma2(c, json, arena, err));
-    return proa_embedder_check(c, json, err);
-}
-
-/* EmbeddingGemma sees both sides. sliding_window counts the positions of both; a layer sees half of it to each, and its
- * own. */
-static proa_status finish_gemma3_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_TRY(finish_gemma3(c, json, arena, err));
+    PROA_TRY(read_scores(c, json, arena, err));
     if (c->bidirectional && c->window_used) c->window = c->window / 2 + 1;
-    return proa_embedder_check(c, json, err);
+    return PROA_OK;
 }
 
 /* clang-format off */
@@ -214,36 +177,14 @@ static proa_status finish_gemma3_encoder(proa_config *c, const proa_json *json, 
 
 const proa_arch proa_arch_gemma = {
     ROW("gemma", STRINGS("GemmaForCausalLM"), gemma_keys, gemma_tensors, layer_pre_norm, finish_gemma1),
-    .model_type = "gemma"};
+    .model_type = "gemma", HEADS(TEXTS | TOKENS, "Gemma")};
 const proa_arch proa_arch_gemma2 = {
     ROW("gemma2", STRINGS("Gemma2ForCausalLM"), gemma2_keys, gemma2_tensors, layer_norms_around, finish_gemma2),
-    .model_type = "gemma2"};
+    .model_type = "gemma2", HEADS(TEXTS | TOKENS, "Gemma2")};
 const proa_arch proa_arch_gemma3 = {
     ROW("gemma3", STRINGS("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), gemma3_keys, gemma3_tensors,
         layer_norms_around, finish_gemma3),
     .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
     .prefix_aliases = gemma3_prefix_aliases,
-    .unused_parts = gemma3_unused};
-
-/* Encoders made of these, as in arch_embed.c. */
-#define ENCODER(type, class, family, form, program, last) \
-    .name = #family "_" #form, .model_type = type, .hf = STRINGS(class), .kind = PROA_KIND_ENCODER,           \
-    .norm = PROA_NORM_RMS, .keys = family##_encoder_keys, .names = family##_##form##_tensors,                 \
-    .prefixes = prefixes, .ignored = ignored, .stacks = {[STACK] = {embed, program, last, true}},             \
-    .finish = finish_##family##_encoder
-#define EMBEDDER(type, class, family, program) { \
-    ENCODER(type, class, family, embed, program, after), .head = headless, .head_rows = PROA_ROWS_ALL,        \
-    .outputs = PROA_DIM_HIDDEN}
-#define CLASSIFIER(type, class, family, program) { \
-    ENCODER(type, class, family, cls, program, NULL), .head = score, .head_rows = PROA_ROWS_LAST,             \
-    .outputs = PROA_DIM_LABELS}
-
-const proa_arch proa_arch_gemma_embed = EMBEDDER("gemma", "GemmaModel", gemma, layer_pre_norm);
-const proa_arch proa_arch_gemma_cls = CLASSIFIER("gemma", "GemmaForSequenceClassification", gemma, layer_pre_norm);
-const proa_arch proa_arch_gemma2_embed = EMBEDDER("gemma2", "Gemma2Model", gemma2, layer_norms_around);
-const proa_arch proa_arch_gemma2_cls =
-    CLASSIFIER("gemma2", "Gemma2ForSequenceClassification", gemma2, layer_norms_around);
-const proa_arch proa_arch_gemma3_embed = EMBEDDER("gemma3_text", "Gemma3TextModel", gemma3, layer_norms_around);
-const proa_arch proa_arch_gemma3_cls =
-    CLASSIFIER("gemma3_text", "Gemma3TextForSequenceClassification", gemma3, layer_norms_around);
+    .unused_parts = gemma3_unused, HEADS(TEXTS, "Gemma3Text")};
 /* clang-format on */

@@ -189,45 +189,47 @@ static proa_status finish_exaone(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-/* form: the row of an embedder. */
-#define ROW(type, class, keylist, tensors, layer, finisher, form)                                   \
+#define ROW(type, class, keylist, tensors, layer, finisher, heads)                                   \
     {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist,                  \
      .names = tensors##_tensors, .prefixes = prefixes, .ignored = ignored,                          \
-     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher, .embedder = form}
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher, heads}
 
 /* Aquila and Xverse are Llamas under their own names. */
 const proa_arch proa_arch_llama = ROW(
     "llama",
     STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
-    keys, llama, layer, proa_llama_finish, &proa_arch_llama_embed);
+    keys, llama, layer, proa_llama_finish, HEADS(TEXTS | TOKENS | SPANS, "Llama"));
 const proa_arch proa_arch_mistral =
     ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), mistral_keys, llama, layer,
-        proa_mistral_finish, &proa_arch_mistral_embed);
+        proa_mistral_finish, HEADS(TEXTS | TOKENS | SPANS, "Mistral", "Ministral"));
 const proa_arch proa_arch_qwen2 =
     ROW("qwen2", STRINGS("Qwen2ForCausalLM"), qwen2_keys, qwen2, layer, proa_qwen_finish,
-        &proa_arch_qwen2_embed);
+        HEADS(TEXTS | TOKENS | SPANS, "Qwen2"));
 const proa_arch proa_arch_qwen3 =
     ROW("qwen3", STRINGS("Qwen3ForCausalLM"), qwen3_keys, qwen3, layer_qk_norm, proa_qwen_finish,
-        &proa_arch_qwen3_embed);
+        HEADS(TEXTS | TOKENS | SPANS, "Qwen3"));
 const proa_arch proa_arch_granite =
     {.name = "granite", .model_type = "granite", .hf = STRINGS("GraniteForCausalLM"), DECODER(RMS),
      .keys = granite_keys, .names = llama_tensors, .ignored = ignored, .stacks = {CAUSAL(granite_embed, layer)},
      .head = head, .finish = finish_granite};
 const proa_arch proa_arch_minicpm =
-    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm, NULL);
+    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm, NO_HEADS);
 const proa_arch proa_arch_smollm3 =
-    ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3, NULL);
+    ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3,
+        HEADS(TEXTS | TOKENS | SPANS, "SmolLM3"));
 const proa_arch proa_arch_internlm =
-    ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, proa_llama_finish, NULL);
+    ROW("internlm", STRINGS("InternLMForCausalLM"), internlm_keys, llama, layer, proa_llama_finish, NO_HEADS);
 const proa_arch proa_arch_internlm3 =
-    ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, proa_llama_finish, NULL);
+    ROW("internlm3", STRINGS("InternLM3ForCausalLM"), internlm3_keys, seed_oss, layer, proa_llama_finish,
+        NO_HEADS);
 const proa_arch proa_arch_ernie4_5 =
     ROW("ernie4_5", STRINGS("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), ernie_keys, llama, layer_pairs,
-        finish_ernie, NULL);
+        finish_ernie, NO_HEADS);
 const proa_arch proa_arch_exaone =
     {.name = "exaone", .model_type = "exaone", .hf = STRINGS("ExaoneForCausalLM"), DECODER(RMS), .keys = exaone_keys,
      .names = llama_tensors, .prefix_aliases = exaone_beginnings, .aliases = exaone_endings, .ignored = exaone_ignored,
      .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_exaone};
 const proa_arch proa_arch_seed_oss =
-    ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish, NULL);
+    ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish,
+        HEADS(TEXTS | TOKENS | SPANS, "SeedOss"));
 /* clang-format on */

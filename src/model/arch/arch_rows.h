@@ -260,6 +260,11 @@ enum {
 /* What generating decoders have in common. */
 #define DECODER(NORM)  .kind = PROA_KIND_DECODER, .norm = PROA_NORM_##NORM, \
                        .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB
+/* The other classes on a decoder's layers: those whose names are one of the rest of the arguments and the ending of a
+ * form of `which`, and the bare one. */
+enum { TEXTS = 1 << PROA_FORM_TEXTS, TOKENS = 1 << PROA_FORM_TOKENS, SPANS = 1 << PROA_FORM_SPANS };
+#define HEADS(which, ...) .stems = STRINGS(__VA_ARGS__), .forms = (which) | 1 << PROA_FORM_BARE
+#define NO_HEADS .stems = NULL, .forms = 0
 #define CAUSAL(embed, layer) [PROA_STACK_DECODER] = {embed, layer, NULL, true}
 /* clang-format on */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * llama_rows.h - keys, tensors and steps of Llama's family, of which the rows of its decoders are made (arch_llama.c),
- * those of embedders and classifiers (arch_embed.c), and of the text models of multimodal checkpoints (arch_vision.c).
+ * those of EuroBERT (arch_eurobert.c), and of the text models of multimodal checkpoints (arch_vision.c).
  * M: what the names of the body begin with. STACK is the includer's. */
 #ifndef PROA_MODEL_LLAMA_ROWS_H
 #define PROA_MODEL_LLAMA_ROWS_H
@@ -83,7 +83,5 @@ PROA_MUST_CHECK proa_status proa_mistral_finish(proa_config *c, const proa_json 
                                                 proa_err *err);
 PROA_MUST_CHECK proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena,
                                              proa_err *err);
-/* What embedders and classifiers made of decoders have in common: labels, and how long an input may be. */
-PROA_MUST_CHECK proa_status proa_embedder_check(proa_config *c, const proa_json *json, proa_err *err);
 
 #endif

@@ -285,7 +285,7 @@ static void glm_flash(void **state)
     refused(FLASH ",\"mlp_layer_types\":[\"dense\"]}", PROA_INVALID, "1 entries for 8 layers");
 }
 
-/* In a folder of sentence-transformers a masked language model has no head, as all-mpnet-base-v2. */
+/* In a folder of sentence-transformers a language model has no head, as all-mpnet-base-v2, where it has such a row. */
 static void folders(void **state)
 {
     PROA_UNUSED(state);
@@ -302,7 +302,11 @@ static void folders(void **state)
                                           {"XLNetLMHeadModel", "xlnet"},
                                           {"ElectraForPreTraining", "electra"},
                                           {"NewForMaskedLM", "gte"},
-                                          {"EuroBertForMaskedLM", "eurobert"}};
+                                          {"EuroBertForMaskedLM", "eurobert"},
+                                          {"Qwen3ForCausalLM", "qwen3_embed"},
+                                          {"GemmaForCausalLM", "gemma_embed"},
+                                          {"LlamaForSequenceClassification", "llama_cls"},
+                                          {"CohereForCausalLM", "cohere"}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         proa_err err;
         proa_json *json = NULL;

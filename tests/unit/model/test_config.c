@@ -9,6 +9,7 @@
 
 #include "base/limits.h"
 #include "config_fixture.h"
+#include "model/derive.h"
 #include <math.h>
 
 #define LLAMA                                                                                                \
@@ -207,13 +208,12 @@ static void model_types(void **state)
 {
     static const char *const heads[] = {"_cls", "_token", "_tok", "_qa", "_mlm", "_embed"};
     PROA_UNUSED(state);
-    for (int i = 0; proa_archs[i]; i++) {
-        int first = 0;
-        while (strcmp(proa_archs[first]->model_type, proa_archs[i]->model_type)) first++;
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        const proa_arch *const *first = proa_arch_rows();
+        while (strcmp((*first)->model_type, (*row)->model_type)) first++;
         for (size_t k = 0; k < PROA_COUNT(heads); k++)
-            if (ends_with(proa_archs[first]->name, heads[k]))
-                fail_msg("model_type %s: the first row is %s", proa_archs[i]->model_type,
-                         proa_archs[first]->name);
+            if (ends_with((*first)->name, heads[k]))
+                fail_msg("model_type %s: the first row is %s", (*row)->model_type, (*first)->name);
     }
 }
 
@@ -323,8 +323,8 @@ static void local_attention(void **state)
 static void rows_are_whole(void **state)
 {
     PROA_UNUSED(state);
-    for (int a = 0; proa_archs[a]; a++) {
-        const proa_arch *arch = proa_archs[a];
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        const proa_arch *arch = *row;
         const proa_step *programs[] = {arch->stacks[0].embed,
                                        arch->stacks[0].layer,
                                        arch->stacks[0].after,

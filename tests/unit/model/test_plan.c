@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "model/derive.h"
 #include "model/model.h"
 #include <cmocka.h>
 
@@ -83,10 +84,10 @@ static void branches_are_apart(void **state)
 static void head_gathers_one_type(void **state)
 {
     PROA_UNUSED(state);
-    for (int i = 0; proa_archs[i]; i++)
-        for (const proa_step *s = proa_archs[i]->head; s && s->op != PROA_STEP_END; s++)
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
+        for (const proa_step *s = (*row)->head; s && s->op != PROA_STEP_END; s++)
             if (s->op == PROA_STEP_GATHER && s->in != PROA_REG_X && s->in != PROA_REG_MEANS)
-                fail_msg("%s: the head gathers register %d", proa_archs[i]->name, s->in);
+                fail_msg("%s: the head gathers register %d", (*row)->name, s->in);
 }
 
 int main(void)

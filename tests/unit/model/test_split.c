@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "model/arch.h"
+#include "model/derive.h"
 #include <cmocka.h>
 
 /* Registers of which a rank has a part, while a program is walked. */
@@ -114,8 +114,8 @@ static void walk_program(const proa_arch *arch, const proa_step *program)
 static void test_programs(void **state)
 {
     (void)state;
-    for (int i = 0; proa_archs[i]; i++) {
-        const proa_arch *arch = proa_archs[i];
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        const proa_arch *arch = *row;
         for (int s = 0; s < PROA_STACK_COUNT; s++) {
             walk_program(arch, arch->stacks[s].embed);
             walk_program(arch, arch->stacks[s].layer);

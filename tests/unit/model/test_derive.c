@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_derive.c - the rows that are made of decoders' rows: what they keep, and what their configurations say. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "config_fixture.h"
+#include "model/derive.h"
+
+#define SIZES                                                                                                \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_attention_heads\":4,\"num_hidden_layers\":3,"         \
+    "\"vocab_size\":200"
+#define CLASS(name) "{\"architectures\":[\"" name "\"],"
+
+static int64_t count_names(const proa_arch *arch, bool heads)
+{
+    int64_t count = 0;
+    for (const proa_name *n = arch->names; n->name; n++)
+        count += heads == (n->slot == PROA_SLOT_HEAD || n->slot == PROA_SLOT_HEAD_B);
+    return count;
+}
+
+/* All but the head is the decoder's. Two rows of one class would hide each other, unless a key tells them apart. */
+static void keep_the_layers(void **state)
+{
+    PROA_UNUSED(state);
+    int64_t made = 0;
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        const proa_arch *a = *row, *decoder = a->decoder;
+        if (!decoder) continue;
+        made++;
+        assert_int_equal(a->kind, PROA_KIND_ENCODER);
+        assert_int_equal(count_names(a, false), count_names(decoder, false));
+        assert_int_equal(count_names(a, true), a->form == PROA_FORM_BARE ? 0 : 2);
+        for (const proa_name *n = a->names; n->name; n++) assert_int_equal(n->stack, PROA_STACK_ENCODER);
+        assert_ptr_equal(a->stacks[PROA_STACK_ENCODER].layer, decoder->stacks[PROA_STACK_DECODER].layer);
+        assert_null(a->stacks[PROA_STACK_DECODER].layer);
+        assert_true(a->stacks[PROA_STACK_ENCODER].causal);
+        assert_ptr_equal(proa_arch_of_form(decoder, a->form), a);
+        for (const proa_arch *const *other = proa_arch_rows(); other < row; other++)
+            for (const char *const *hf = (*other)->hf; *hf; hf++)
+                if (strcmp(*hf, a->hf[0]) == 0) fail_msg("%s: %s has %s, too", a->name, (*other)->name, *hf);
+    }
+    assert_true(made > 30);
+}
+
+static void labels(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, CLASS("LlamaForSequenceClassification") SIZES ",\"id2label\":{\"0\":\"a\"}}");
+    assert_int_equal(f.c.labels, 1);
+    assert_true(f.c.regression);
+    assert_int_equal(f.c.layers, 0);
+    assert_int_equal(f.c.encoder_layers, 3);
+    proa_arena_release(&f.arena);
+    accepted(&f, CLASS("LlamaForTokenClassification") SIZES ",\"num_labels\":5}");
+    assert_int_equal(f.c.labels, 5);
+    proa_arena_release(&f.arena);
+    accepted(&f, CLASS("LlamaForQuestionAnswering") SIZES ",\"num_labels\":5}");
+    assert_int_equal(f.c.labels, 2);
+    proa_arena_release(&f.arena);
+}
+
+static void refusals(void **state)
+{
+    PROA_UNUSED(state);
+    refused(CLASS("LlamaModel") SIZES ",\"is_causal\":false}", PROA_UNSUPPORTED, "'is_causal' false");
+    refused(CLASS("GemmaForCausalLM") SIZES ",\"use_bidirectional_attention\":true}", PROA_UNSUPPORTED,
+            "'use_bidirectional_attention' true");
+    refused(CLASS("OlmoForTokenClassification") SIZES "}", PROA_UNSUPPORTED,
+            "'OlmoForTokenClassification' is not");
+    refused(CLASS("LlamaForSequenceClassification") SIZES ",\"num_labels\":0}", PROA_INVALID, "'num_labels'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers), cmocka_unit_test(labels),
+                                       cmocka_unit_test(refusals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
