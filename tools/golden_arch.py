@@ -322,6 +322,8 @@ WIDTH = drop(SHORT, "head_dim")
 DECODERS = {
     "llama_token": ("LlamaForTokenClassification", lambda: transformers.LlamaConfig(num_labels=5, **SHORT)),
     "llama_qa": ("LlamaForQuestionAnswering", lambda: transformers.LlamaConfig(**SHORT)),
+    "ministral_cls": ("MinistralForSequenceClassification", lambda: transformers.MinistralConfig(
+        sliding_window=5, layer_types=["sliding_attention", "full_attention"], num_labels=3, **SHORT)),
     "gemma2_token": ("Gemma2ForTokenClassification", lambda: transformers.Gemma2Config(sliding_window=6, num_labels=5, **SHORT)),
     "smollm3_qa": ("SmolLM3ForQuestionAnswering", lambda: transformers.SmolLM3Config(no_rope_layers=[1, 0], **WIDTH)),
     "seed_oss_token": ("SeedOssForTokenClassification", lambda: transformers.SeedOssConfig(num_labels=5, **SHORT)),
@@ -430,7 +432,10 @@ def make_head(row):
     model = getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval()
     fill(model, 1, norms).tie_weights()
     kind, cases = ("cls" if "For" in name else "enc"), []
-    for ids in prompts_of(1, LONG_PROMPTS if row in LONG else PROMPTS):
+    prompts = prompts_of(1, LONG_PROMPTS if row in LONG else PROMPTS)
+    if row in DECODERS and "ForSequence" in name:  # padding behind and before, and nothing else
+        prompts += [[*prompts[0], 0, 0], [0, 0, *prompts[0]], [0, 0, 0]]
+    for ids in prompts:
         types = {}
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]

@@ -295,8 +295,9 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
     const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
     const proa_json *keys = text ? text : config;
-    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1};
+    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1, .passed_over = -1};
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
+    if (arch->form != PROA_FORM_TEXTS || proa_config_is_null(keys, "pad_token_id")) c->pad = -1; /* PAD */
     if (text) PROA_TRY(read_outer_tie(c, text, config, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
     if (arch->decoder) PROA_TRY(proa_arch_finish_form(arch, c, keys, err));
@@ -305,6 +306,7 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     PROA_TRY(derive_sizes(c, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
+    if (arch->form == PROA_FORM_TEXTS) c->passed_over = c->pad;
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }
 

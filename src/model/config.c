@@ -30,7 +30,8 @@ static proa_status read_key(proa_config *c, const proa_json *json, const proa_ke
     case PROA_KEY_INT:
         if (!proa_json_get(json, key->key)) {
             bool null = key->null_is_zero && proa_config_is_null(json, key->key);
-            if (*(int64_t *)field == 0 && !null) *(int64_t *)field = (int64_t)key->fallback;
+            bool unread = *(int64_t *)field <= 0; /* 0, or -1 of an id */
+            if (unread && !null) *(int64_t *)field = (int64_t)key->fallback;
             return PROA_OK;
         }
         return proa_json_get_int(field, json, key->key, (int64_t)key->min, (int64_t)key->max, err);

@@ -135,6 +135,7 @@ typedef struct proa_config {
     int64_t prefix_end;   /* the tokens of a prompt before the first of these are its prefix (prefix.h) */
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */
     int64_t bos, pad, decoder_start;
+    int64_t passed_over; /* a classifier reads the last row of an input whose token is not this one */
     int32_t end_ids[PROA_END_IDS_MAX];
     int32_t end_count;
 } proa_config;

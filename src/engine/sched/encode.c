@@ -102,12 +102,22 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass, int64_t rows_mo
     pass->wants_outputs = pass->wants_outputs && proa_model_sends_encoder_outputs(e->model);
 }
 
+/* Which of its rows the head of one row reads of an input: the first one, or the last one whose token is not one that
+ * it passes over (padding). Of an input that has no other tokens it reads the first row, of embeddings the last one. */
+static int64_t head_row(const proa_engine *e, const proa_engine_request *req)
+{
+    int64_t row = req->input.count - 1, skipped = e->model->config.passed_over;
+    bool known = !req->input.embedded && req->input.virtual_count == 0;
+    if (e->model->arch->head_rows != PROA_ROWS_LAST) return 0;
+    while (known && row > 0 && req->input.ids[row] == skipped) row--;
+    return row;
+}
+
 static void request_outputs(proa_engine *e, const proa_encoder_pass *pass)
 {
-    bool last = e->model->arch->head_rows == PROA_ROWS_LAST;
     for (int64_t i = 0; i < pass->count; i++) {
         const proa_encoder_input *input = &pass->input[i];
-        e->step.logits_rows[i] = (int32_t)(input->row + (last ? input->req->input.count - 1 : 0));
+        e->step.logits_rows[i] = (int32_t)(input->row + head_row(e, input->req));
         e->step.places[i] = input->req->input.place;
         e->step.places[i].first = input->row;
         e->step.places[i].count = input->req->input.count;

@@ -24,6 +24,7 @@
     ACTIVATION("hidden_activation",       GELU_TANH),                             \
     SWITCH    ("tie_word_embeddings",     tied,           1),                     \
     SWITCH    ("attention_bias",          attention_bias, 0),                     \
+    PAD       (0),                                                                \
     END_KEYS
 static const proa_key gemma_keys[]  = {KEYS(8192,   16, 16, 256000)};
 static const proa_key gemma2_keys[] = {KEYS(8192,   4,  8,  256000)};

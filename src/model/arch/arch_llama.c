@@ -34,6 +34,7 @@ static const proa_key smollm3_keys[] = {
     COMMON_KEYS,
     KV_HEADS  (4),
     SWITCH    ("tie_word_embeddings",     tied,            1),
+    PAD       (128004),
     END_KEYS};
 static const proa_key minicpm_keys[] = {
     COMMON_KEYS,
@@ -56,6 +57,7 @@ static const proa_key seed_oss_keys[] = {
     KV_HEADS  (8),
     INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
     SWITCH    ("attention_bias",          attention_bias,  1),
+    PAD       (1),
     END_KEYS};
 static const proa_key exaone_keys[] = {
     INTEGER   ("num_layers",              layers,          1, LAYERS,   0),

@@ -22,6 +22,8 @@
 #define EPSILON(key, def)                     PROA_KEY_NUMBER(key, norm_eps, 0, 1, def) /* of the norms */
 #define NUMBER(key, field, least, most, def)  PROA_KEY_NUMBER(key, field, least, most, def)
 #define SWITCH(key, field, def)               PROA_KEY_SWITCH(key, field, def)
+/* pad_token_id of the class where config.json has none, for its classifier of texts. */
+#define PAD(def)                              PROA_KEY_INTEGER("pad_token_id", pad, INT32_MIN, INT32_MAX, def)
 #define ACTIVATION(key, ACT)                  PROA_KEY_ACTIVATION(key, PROA_ACT_##ACT)  /* of the FFN */
 #define END_KEYS                              {0}
 

@@ -47,6 +47,50 @@ static void keep_the_layers(void **state)
     assert_true(made > 30);
 }
 
+static void expect_passed_over(const char *text, int64_t want)
+{
+    fixture f;
+    accepted(&f, text);
+    if (f.c.passed_over != want)
+        fail_msg("%s: %lld, expected %lld", text, (long long)f.c.passed_over, (long long)want);
+    proa_arena_release(&f.arena);
+}
+
+/* The padding token is that of config.json, or the default of the class; null is none. */
+static void padding(void **state)
+{
+    PROA_UNUSED(state);
+    expect_passed_over(CLASS("LlamaForSequenceClassification") SIZES "}", -1);
+    expect_passed_over(CLASS("LlamaForSequenceClassification") SIZES ",\"pad_token_id\":7}", 7);
+    expect_passed_over(CLASS("LlamaForSequenceClassification") SIZES ",\"pad_token_id\":50256}", -1);
+    expect_passed_over(CLASS("LlamaForTokenClassification") SIZES ",\"pad_token_id\":7}", -1);
+    expect_passed_over(CLASS("LlamaModel") SIZES ",\"pad_token_id\":7}", -1);
+    expect_passed_over(CLASS("SeedOssForSequenceClassification") SIZES ",\"num_key_value_heads\":1}", 1);
+    expect_passed_over(CLASS("SeedOssForSequenceClassification") SIZES
+                       ",\"num_key_value_heads\":1,\"pad_token_id\":null}",
+                       -1);
+    expect_passed_over(CLASS("GemmaForSequenceClassification") SIZES ",\"num_key_value_heads\":1}", 0);
+    expect_passed_over(CLASS("LlamaForSequenceClassification") SIZES ",\"pad_token_id\":-1}", -1);
+}
+
+/* generation_config.json says nothing of a classifier. */
+static void padding_of_generation(void **state)
+{
+    PROA_UNUSED(state);
+    static const char config[] = CLASS("LlamaForSequenceClassification") SIZES ",\"pad_token_id\":7}";
+    proa_json *json = NULL, *generation = NULL;
+    fixture f = {0};
+    proa_arena_init(&f.arena);
+    assert_int_equal(proa_json_parse(&json, proa_str_c(config), "config.json", &f.err), PROA_OK);
+    assert_int_equal(proa_json_parse(&generation, proa_str_c("{\"pad_token_id\":9}"), "generation", &f.err),
+                     PROA_OK);
+    assert_int_equal(proa_arch_configure(&f.arch, &f.c, json, generation, &f.arena, &f.err), PROA_OK);
+    assert_int_equal(f.c.passed_over, 7);
+    proa_json_free(json);
+    proa_json_free(generation);
+    proa_arena_release(&f.arena);
+}
+
 static void labels(void **state)
 {
     PROA_UNUSED(state);
@@ -78,7 +122,8 @@ static void refusals(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers), cmocka_unit_test(labels),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers), cmocka_unit_test(padding),
+                                       cmocka_unit_test(padding_of_generation), cmocka_unit_test(labels),
                                        cmocka_unit_test(refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
