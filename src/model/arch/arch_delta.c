@@ -11,29 +11,30 @@
 #define STACK PROA_STACK_DECODER
 
 /* clang-format off */
-static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",                      vocab,          VOCAB),
-    REQUIRED  ("hidden_size",                     hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",               layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",             heads,          HEADS),
-    INTEGER   ("intermediate_size",               ffn,            1, FFN,        0),
-    INTEGER   ("num_key_value_heads",             kv_heads,       1, HEADS,      0),
-    INTEGER   ("head_dim",                        head_dim,       1, HEAD_DIM,   256),
-    INTEGER   ("max_position_embeddings",         context,        1, CONTEXT,    32768),
-    EPSILON   ("rms_norm_eps",                    1e-6),
-    ACTIVATION("hidden_act",                      SILU),
-    SWITCH    ("tie_word_embeddings",             tied,           0),
-    SWITCH    ("attention_bias",                  attention_bias, 0),
-    INTEGER   ("num_experts",                     experts,        0, EXPERTS,    0),
-    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,        512),
-    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,        0),
-    INTEGER   ("linear_num_key_heads",            key_heads,      1, HEADS,      16),
-    INTEGER   ("linear_num_value_heads",          value_heads,    1, HEADS,      32),
-    INTEGER   ("linear_key_head_dim",             key_dim,        1, STATE_DIM,  128),
-    INTEGER   ("linear_value_head_dim",           value_dim,      1, STATE_DIM,  128),
-    INTEGER   ("linear_conv_kernel_dim",          conv_taps,      2, CONV_WIDTH, 4),
-    INTEGER   ("num_nextn_predict_layers",        unused_layers,  0, LAYERS,     0),
-    END_KEYS};
+#define KEYS \
+    REQUIRED  ("vocab_size",                      vocab,          VOCAB),                    \
+    REQUIRED  ("hidden_size",                     hidden,         HIDDEN),                   \
+    REQUIRED  ("num_hidden_layers",               layers,         LAYERS),                   \
+    REQUIRED  ("num_attention_heads",             heads,          HEADS),                    \
+    INTEGER   ("intermediate_size",               ffn,            1, FFN,        0),         \
+    INTEGER   ("head_dim",                        head_dim,       1, HEAD_DIM,   256),       \
+    INTEGER   ("max_position_embeddings",         context,        1, CONTEXT,    32768),     \
+    EPSILON   ("rms_norm_eps",                    1e-6),                                     \
+    ACTIVATION("hidden_act",                      SILU),                                     \
+    SWITCH    ("tie_word_embeddings",             tied,           0),                        \
+    SWITCH    ("attention_bias",                  attention_bias, 0),                        \
+    INTEGER   ("num_experts",                     experts,        0, EXPERTS,    0),         \
+    INTEGER   ("moe_intermediate_size",           expert_ffn,     0, FFN,        512),       \
+    INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,        0),         \
+    INTEGER   ("linear_num_key_heads",            key_heads,      1, HEADS,      16),        \
+    INTEGER   ("linear_num_value_heads",          value_heads,    1, HEADS,      32),        \
+    INTEGER   ("linear_key_head_dim",             key_dim,        1, STATE_DIM,  128),       \
+    INTEGER   ("linear_value_head_dim",           value_dim,      1, STATE_DIM,  128),       \
+    INTEGER   ("linear_conv_kernel_dim",          conv_taps,      2, CONV_WIDTH, 4),         \
+    INTEGER   ("num_nextn_predict_layers",        unused_layers,  0, LAYERS,     0)
+static const proa_key qwen3_next_keys[]  = {KEYS, KV_HEADS(2), END_KEYS};
+static const proa_key qwen3_5_keys[]     = {KEYS, KV_HEADS(4), END_KEYS};
+static const proa_key qwen3_5_moe_keys[] = {KEYS, KV_HEADS(2), END_KEYS};
 
 #define DELTA          "layers.%d.linear_attn."
 #define ATTN           "layers.%d.self_attn."
@@ -175,15 +176,15 @@ static proa_status finish_delta(proa_config *c, const proa_json *json, proa_aren
 
 /* clang-format off */
 #define ROW(type, class, tensors, text, others) \
-    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keys, .names = tensors##_tensors,     \
-     .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_delta,                \
-     .text_config = text, .prefix_aliases = others, .unused_parts = unused}
+    {.name = #type, .model_type = #type, .hf = class, DECODER(RMS), .keys = type##_keys,                        \
+     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
+     .finish = finish_delta, .text_config = text, .prefix_aliases = others, .unused_parts = unused}
 
-const proa_arch proa_arch_qwen3_next = ROW("qwen3_next", STRINGS("Qwen3NextForCausalLM"), qwen3_next, NULL, NULL);
+const proa_arch proa_arch_qwen3_next = ROW(qwen3_next, STRINGS("Qwen3NextForCausalLM"), qwen3_next, NULL, NULL);
 const proa_arch proa_arch_qwen3_5 =
-    ROW("qwen3_5", STRINGS("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"), qwen3_5,
+    ROW(qwen3_5, STRINGS("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"), qwen3_5,
         "text_config", vl_aliases);
 const proa_arch proa_arch_qwen3_5_moe =
-    ROW("qwen3_5_moe", STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5,
+    ROW(qwen3_5_moe, STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5,
         "text_config", vl_aliases);
 /* clang-format on */

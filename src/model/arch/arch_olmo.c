@@ -10,20 +10,21 @@
 #define BLOCK "model.layers.%d."
 
 /* clang-format off */
-static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
-    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
-    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),
-    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),
-    EPSILON   ("rms_norm_eps",            1e-5),
-    ACTIVATION("hidden_act",              SILU),
-    SWITCH    ("tie_word_embeddings",     tied,           0),
-    SWITCH    ("attention_bias",          attention_bias, 0),
-    END_KEYS};
+#define KEYS \
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),           \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),           \
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),            \
+    REQUIRED  ("intermediate_size",       ffn,            FFN),              \
+    INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),   \
+    INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),   \
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048), \
+    EPSILON   ("rms_norm_eps",            1e-5),                             \
+    ACTIVATION("hidden_act",              SILU),                             \
+    SWITCH    ("tie_word_embeddings",     tied,           0),                \
+    SWITCH    ("attention_bias",          attention_bias, 0)
+static const proa_key keys[] = {KEYS, END_KEYS};
+static const proa_key exaone4_keys[] = {KEYS, KV_HEADS(32), END_KEYS};
 
 #define COMMON_TENSORS \
     TABLE    ("model.embed_tokens.weight",               TOKENS,        VOCAB,  HIDDEN),   \
@@ -124,6 +125,7 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
 
 static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
+    c->window = 4096;
     c->window_pattern = 4;
     PROA_TRY(finish_olmo(c, json, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
@@ -131,14 +133,15 @@ static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
-#define ROW(type, class, NORM, family, finisher)                                                             \
+#define ROW(type, class, NORM, keylist, family, finisher)                                                    \
     {                                                                                                        \
-        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keys,                 \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist,              \
         .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)},            \
         .head = head, .finish = finisher                                                                     \
     }
 
-const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, olmo1, finish_olmo1);
-const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, olmo, finish_olmo);
-const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, olmo, finish_olmo3);
-const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4, finish_exaone4);
+const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, keys, olmo1, finish_olmo1);
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, keys, olmo, finish_olmo);
+const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, keys, olmo, finish_olmo3);
+const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4_keys, exaone4,
+                                        finish_exaone4);
