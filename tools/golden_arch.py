@@ -211,8 +211,66 @@ ROWS |= {
         num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=20, sliding_window=5,
         use_sliding_window=True, max_window_layers=3, **dict(drop(LM, "head_dim"), num_hidden_layers=4)),
 }
+SIGMOIDS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "num_shared_experts": 2}
+WINDOWS = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+FFNS = {"num_hidden_layers": 3, "mlp_layer_types": ["sparse", "dense", "sparse"]}
+ROWS |= {
+    "solar_open": lambda: transformers.SolarOpenConfig(
+        attention_bias=True, **drop(SHARED, "intermediate_size", "first_k_dense_replace"),
+        rope_parameters=dict(YARN, original_max_position_embeddings=32)),
+    "sarvam_moe": lambda: transformers.SarvamMoEConfig(attention_bias=True, **SHARED),
+    "exaone_moe": lambda: transformers.ExaoneMoeConfig(n_group=2, topk_group=1, **SIGMOIDS, **WINDOWS, **dict(LM, **FFNS)),
+    "hy_v3": lambda: transformers.HYV3Config(attention_bias=True, **SIGMOIDS, **dict(LM, **FFNS)),
+    "minimax_m2": lambda: transformers.MiniMaxM2Config(
+        num_local_experts=4, num_experts_per_tok=2,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}, **dict(LM, intermediate_size=24)),
+}
+# Cohere's classes read the number of dense layers from this key only.
+COHERE_MOE = dict(LM, num_experts=4, num_experts_per_tok=2, num_shared_experts=2, first_k_dense_replace=1, sliding_window=5,
+                  sliding_window_pattern=2, num_hidden_layers=3, logit_scale=0.4, intermediate_size=24)
+MLA = dict(drop(LM, "head_dim", "num_key_value_heads"), num_key_value_heads=4, num_hidden_layers=3, kv_lora_rank=20, q_lora_rank=24,
+           qk_rope_head_dim=8, v_head_dim=12, qk_nope_head_dim=16)
+ROUTED_MLA = dict(MLA, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1,
+                  n_group=2, topk_group=1)
+ROWS |= {
+    "afmoe": lambda: transformers.AfmoeConfig(
+        num_dense_layers=1, mup_enabled=True, attention_bias=True, route_scale=1.5, **SIGMOIDS, **WINDOWS, **dict(LM, num_hidden_layers=3)),
+    "cohere2_moe": lambda: transformers.Cohere2MoeConfig(attention_bias=True, prefix_dense_intermediate_size=40, **COHERE_MOE),
+    "cohere2_moe_rms": lambda: transformers.Cohere2MoeConfig(
+        rms_norm_eps=1e-6, expert_selection_fn="sigmoid", shared_expert_combination_strategy="sum", norm_topk_prob=False,
+        prefix_dense_sliding_window_pattern=2, **COHERE_MOE),
+    "granitemoeshared": lambda: transformers.GraniteMoeSharedConfig(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=20, **GRANITE, **drop(LM, "head_dim")),
+    "granite_swa": lambda: transformers.GraniteSWAConfig(
+        sliding_window=5, layer_rope_theta=[0, 10000.0, 10000.0], **GRANITE, **dict(drop(LM, "head_dim"), num_hidden_layers=3)),
+    "granitemoe_swa": lambda: transformers.GraniteMoeSWAConfig(
+        num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=20, layer_rope_theta=[100.0, 10000.0, 100.0], **WINDOWS,
+        **GRANITE, **dict(drop(LM, "head_dim"), num_hidden_layers=3)),
+    "flex_olmo": lambda: transformers.FlexOlmoConfig(
+        num_experts=4, num_experts_per_tok=2, attention_bias=True, **drop(LM, "head_dim")),
+    "helium": lambda: transformers.HeliumConfig(attention_bias=True, mlp_bias=True, **LM),
+    "cwm": lambda: transformers.CwmConfig(
+        sliding_window=5, mlp_bias=True, rope_parameters=dict(LLAMA3, original_max_position_embeddings=16), **LM),
+    "vaultgemma": lambda: transformers.VaultGemmaConfig(
+        query_pre_attn_scalar=24, sliding_window=6, attn_logit_softcapping=3.0, final_logit_softcapping=8.0, **LM),
+    "jais2": lambda: transformers.Jais2Config(**drop(LM, "head_dim")),
+    "nanochat": lambda: transformers.NanoChatConfig(final_logit_softcapping=8.0, **drop(LM, "head_dim")),
+    "hyperclovax": lambda: transformers.HyperCLOVAXConfig(
+        embedding_multiplier=3.0, attention_multiplier=0.3, logits_scaling=1.5, **LM),
+    "hyperclovax_plain": lambda: transformers.HyperCLOVAXConfig(
+        use_post_norm=False, residual_multiplier=0.7, embedding_multiplier=3.0, logits_scaling=1.5, **LM),
+    "mellum": lambda: transformers.MellumConfig(
+        num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, **WINDOWS, **dict(LM, **FFNS), rope_parameters={
+            "full_attention": dict(YARN, original_max_position_embeddings=32),
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+    "mistral4": lambda: transformers.Mistral4Config(
+        rope_parameters=dict(YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), routed_scaling_factor=1.5, **ROUTED_MLA),
+    "sarvam_mla": lambda: transformers.SarvamMLAConfig(**dict(ROUTED_MLA, q_lora_rank=None)),
+    "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
+    "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
+}
 # Their last norm has no weights that could make up for small embeddings, or there is none.
-BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt")
+BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS), (7, 1, 70)
@@ -368,7 +426,7 @@ HEADS["umt5_encoder"] = ("UMT5EncoderModel", lambda: transformers.UMT5Config(**T
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
-    plus_one = type(model).__name__.startswith(("Gemma", "Qwen3Next", "Qwen3_5"))
+    plus_one = type(model).__name__.startswith(("Gemma", "VaultGemma", "Qwen3Next", "Qwen3_5"))
     for name, p in model.named_parameters():
         if type(model).__name__.startswith(("Marian", "Pegasus")) and "embed_positions" in name:  # sinusoids, which no checkpoint has
             continue
@@ -382,7 +440,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         else:
             p.data = 0.2 * values
     for name, b in model.named_buffers():
-        if name.endswith(("feed_forward.expert_bias", "gate.e_score_correction_bias")):
+        if name.endswith(("feed_forward.expert_bias", "e_score_correction_bias")):
             b.data = 0.2 * torch.randn(b.shape, generator=random)
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias = torch.randn(model.final_logits_bias.shape, generator=random)

@@ -83,13 +83,24 @@ static proa_status fail_unknown(proa_str name, proa_err *err)
                      best[0], best[1]);
 }
 
+/* A row of the class, or NULL: the first one whose model_type is that of the file, else the first one. */
+static const proa_arch *find_class(const proa_json *config, proa_str class, proa_str type)
+{
+    const proa_arch *found = NULL;
+    for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
+        if (!has_hf(*row, class) || !has_key(*row, config)) continue;
+        if (proa_str_is(type, (*row)->model_type)) return *row;
+        if (!found) found = *row;
+    }
+    return found;
+}
+
 proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_at(proa_json_get(config, "architectures"), 0));
     proa_str type = {"", 0};
-    *out = NULL;
-    for (const proa_arch *const *row = proa_arch_rows(); *row && name.len; row++)
-        if (has_hf(*row, name) && has_key(*row, config)) return *out = *row, PROA_OK;
+    *out = name.len ? find_class(config, name, proa_json_str(proa_json_get(config, "model_type"))) : NULL;
+    if (*out) return PROA_OK;
     if (name.len) return fail_unknown(name, err);
     PROA_TRY(proa_json_get_str(&type, config, "model_type", err));
     if (!type.len)

@@ -543,6 +543,11 @@ typedef struct proa_arch {
     A(lfm2_moe)                                                                                              \
     A(glm4_moe)                                                                                              \
     A(dots1)                                                                                                 \
+    A(solar_open)                                                                                            \
+    A(sarvam_moe)                                                                                            \
+    A(exaone_moe)                                                                                            \
+    A(hy_v3)                                                                                                 \
+    A(minimax_m2)                                                                                            \
     A(llama4)                                                                                                \
     A(ernie4_5_moe)                                                                                          \
     A(hunyuan_v1_moe)                                                                                        \
@@ -658,7 +663,8 @@ typedef struct proa_arch {
 PROA_ARCH_LIST(PROA_ARCH_EXTERN)
 #undef PROA_ARCH_EXTERN
 
-/* By architectures[0], or model_type. UNSUPPORTED names the closest known ones. */
+/* By architectures[0], or model_type; of several rows of one class by both. UNSUPPORTED names the closest known
+ * ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
 /* The row of a model whose folder is one of sentence-transformers or not. */
 const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds);

@@ -255,6 +255,23 @@ proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json
     return PROA_OK;
 }
 
+proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, proa_err *err)
+{
+    const proa_json *types = proa_json_get(json, "mlp_layer_types");
+    if (!types) return PROA_OK;
+    if (proa_json_len(types) != c->layers)
+        return PROA_FAIL(err, INVALID, "'mlp_layer_types' has %lld entries for %lld layers",
+                         (long long)proa_json_len(types), (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        proa_str type = proa_json_str(proa_json_at(types, i));
+        c->expert_layers[i] = proa_str_is(type, "sparse");
+        if (!c->expert_layers[i] && !proa_str_is(type, "dense"))
+            return PROA_FAIL(err, UNSUPPORTED, "'mlp_layer_types' entry %lld is '%.*s'", (long long)i,
+                             (int)type.len, type.ptr);
+    }
+    return PROA_OK;
+}
+
 double proa_config_attention_scale(const proa_config *c, int64_t layer)
 {
     return c->layer_scaled ? c->attention_scale / (double)(layer + 1) : c->attention_scale;

@@ -220,6 +220,9 @@ PROA_MUST_CHECK proa_status proa_config_read_recurrent(proa_config *c, const pro
  * mlp_only_layers lists it. */
 PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json,
                                                            proa_arena *arena, proa_err *err);
+/* Where there are mlp_layer_types: which layers have experts ("sparse") and which a dense FFN ("dense"), in place of
+ * what c->expert_layers holds. */
+PROA_MUST_CHECK proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are none. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
 /* Whether the layer has an FFN, and of which kind; layer < 0: whether some layer has. */

@@ -185,11 +185,9 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
-/* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. mlp_layer_types says "sparse" or "dense"
- * of each layer. */
+/* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. */
 static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    const proa_json *types = proa_json_get(json, "mlp_layer_types");
     if (!proa_json_get(json, "rms_norm_eps")) c->norm_eps = 1e-5;
     c->router.renormalise = true;
     c->router.chosen = 4;
@@ -197,13 +195,7 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
     PROA_TRY(finish_deepseek(c, json, 1, arena, err));
     c->router.kind = PROA_ROUTER_SIGMOID;
     c->router.group_best = 2;
-    if (!types) return PROA_OK;
-    if (proa_json_len(types) != c->layers)
-        return PROA_FAIL(err, INVALID, "'mlp_layer_types' has %lld entries for %lld layers",
-                         (long long)proa_json_len(types), (long long)c->layers);
-    for (int64_t i = 0; i < c->layers; i++)
-        c->expert_layers[i] = proa_str_is(proa_json_str(proa_json_at(types, i)), "sparse");
-    return PROA_OK;
+    return proa_config_read_ffn_types(c, json, err);
 }
 
 /* clang-format off */

@@ -8,13 +8,16 @@
 #include "model/arch/arch_rows.h"
 
 /* clang-format off */
-/* LAYERS_FIELD: layers, or encoder_layers. */
+/* LAYERS_FIELD: layers, or encoder_layers. A row's own number for a missing key of a size comes before these keys, one
+ * for KV_HEADS or another key behind them. */
 #define LLAMA_KEYS(LAYERS_FIELD) \
+    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
+    LLAMA_KEYS_BUT_FFN(LAYERS_FIELD)
+#define LLAMA_KEYS_BUT_FFN(LAYERS_FIELD) \
     REQUIRED  ("vocab_size",              vocab,           VOCAB),            \
     REQUIRED  ("hidden_size",             hidden,          HIDDEN),           \
     REQUIRED  ("num_hidden_layers",       LAYERS_FIELD,    LAYERS),           \
     REQUIRED  ("num_attention_heads",     heads,           HEADS),            \
-    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
     INTEGER   ("num_key_value_heads",     kv_heads,        1, HEADS,    0),   \
     INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 0),   \
     INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  2048), \

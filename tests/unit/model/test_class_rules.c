@@ -38,28 +38,99 @@ static int64_t kv_heads_of(const char *class, const char *more)
     return heads;
 }
 
+#define ROUTED "\"moe_intermediate_size\":64,\"n_routed_experts\":8,"
+
 /* A missing key has the number of the class, null means one for each query head. */
 static void kv_heads(void **state)
 {
     PROA_UNUSED(state);
-    static const char moe[] = "\"moe_intermediate_size\":64,\"num_experts\":8,"
+    static const char moe[] = "\"moe_intermediate_size\":64,\"num_experts\":16,"
                               "\"shared_expert_intermediate_size\":64,";
     static const struct {
         const char *class, *more;
         int64_t heads;
-    } rows[] = {{"LlamaForCausalLM", "", 32},    {"MistralForCausalLM", "", 8},
-                {"MistralModel", "", 8},         {"MixtralForCausalLM", "\"num_local_experts\":4,", 8},
-                {"Qwen2ForCausalLM", "", 32},    {"Qwen2MoeForCausalLM", moe, 16},
-                {"Qwen3MoeForCausalLM", moe, 4}, {"SmolLM3ForCausalLM", "", 4},
-                {"SeedOssForCausalLM", "", 8},   {"Ernie4_5ForCausalLM", "", 2},
-                {"GlmForCausalLM", "", 2},       {"Starcoder2ForCausalLM", "", 2},
-                {"ExaoneForCausalLM", "", 8}};
+    } rows[] = {{"LlamaForCausalLM", "", 32},      {"MistralForCausalLM", "", 8},
+                {"MistralModel", "", 8},           {"MixtralForCausalLM", "\"num_local_experts\":4,", 8},
+                {"Qwen2ForCausalLM", "", 32},      {"Qwen2MoeForCausalLM", moe, 16},
+                {"Qwen3MoeForCausalLM", moe, 4},   {"SmolLM3ForCausalLM", "", 4},
+                {"SeedOssForCausalLM", "", 8},     {"Ernie4_5ForCausalLM", "", 2},
+                {"GlmForCausalLM", "", 2},         {"Starcoder2ForCausalLM", "", 2},
+                {"ExaoneForCausalLM", "", 8},      {"Qwen3NextForCausalLM", "", 2},
+                {"Qwen3_5ForCausalLM", "", 4},     {"Qwen3_5MoeForCausalLM", moe, 2},
+                {"Glm4MoeForCausalLM", ROUTED, 8}, {"SolarOpenForCausalLM", ROUTED, 8},
+                {"SarvamMoEForCausalLM", "", 4},   {"HYV3ForCausalLM", moe, 8},
+                {"MiniMaxM2ForCausalLM", "", 8}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         char null[256];
         snprintf(null, sizeof null, "\"num_key_value_heads\":null,%s", rows[i].more);
         assert_int_equal(kv_heads_of(rows[i].class, rows[i].more), rows[i].heads);
         assert_int_equal(kv_heads_of(rows[i].class, null), 32);
     }
+}
+
+/* The same of classes whose number is 32, in files with 64 heads. */
+static void kv_heads_32(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const rows[][2] = {
+        {"Dots1ForCausalLM", ROUTED},
+        {"Exaone4ForCausalLM", ""},
+        {"ExaoneMoeForCausalLM", "\"moe_intermediate_size\":64,\"num_experts\":8,"}};
+    for (size_t i = 0; i < PROA_COUNT(rows); i++) {
+        fixture f;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"architectures\":[\"%s\"],%s\"hidden_size\":512,\"intermediate_size\":64,"
+                 "\"num_attention_heads\":64,\"num_hidden_layers\":8,\"vocab_size\":200}",
+                 rows[i][0], rows[i][1]);
+        accepted(&f, text);
+        assert_int_equal(f.c.kv_heads, 32);
+        proa_arena_release(&f.arena);
+    }
+}
+
+/* A class that two models have: model_type tells them apart. */
+static void classes_by_type(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "Glm4MoeForCausalLM", "\"model_type\":\"sarvam_moe\"," ROUTED);
+    assert_string_equal(f.arch->name, "sarvam_moe");
+    assert_int_equal(f.c.rotary_dim, 64);
+    proa_arena_release(&f.arena);
+    read_class(&f, "Glm4MoeForCausalLM", "\"model_type\":\"glm4_moe\"," ROUTED);
+    assert_string_equal(f.arch->name, "glm4_moe");
+    assert_int_equal(f.c.rotary_dim, 4);
+    proa_arena_release(&f.arena);
+}
+
+/* Keys of published mixtures: MiniMaxAI/MiniMax-M2, tencent/Hy3-preview, sarvamai/sarvam-30b. */
+static void mixtures(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "MiniMaxM2ForCausalLM", "\"rotary_dim\":64,\"rope_theta\":5000000,");
+    assert_int_equal(f.c.rotary_dim, 64);
+    assert_int_equal(f.c.expert_ffn, 64);
+    assert_int_equal(f.c.experts, 256);
+    proa_arena_release(&f.arena);
+    read_class(&f, "HYV3ForCausalLM", "\"moe_intermediate_size\":32,\"num_experts\":8,\"n_group\":4,");
+    near(f.c.router.scale, (float)2.826);
+    assert_false(proa_config_has_experts(&f.c, 0));
+    assert_true(proa_config_has_experts(&f.c, 1));
+    assert_int_equal(f.c.router.groups, 0);
+    proa_arena_release(&f.arena);
+    read_class(&f, "SarvamMoEForCausalLM", "\"num_experts\":64,\"num_shared_experts\":2,\"use_qkv_bias\":true,");
+    assert_int_equal(f.c.experts, 64);
+    assert_int_equal(f.c.shared_ffn, 2048);
+    assert_true(f.c.attention_bias && f.c.qk_norm);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"HYV3ForCausalLM\"],\"moe_intermediate_size\":32,\"num_experts\":8,"
+            "\"mlp_bias\":true," SIZES "}",
+            PROA_UNSUPPORTED, "'mlp_bias'");
+    refused("{\"architectures\":[\"HYV3ForCausalLM\"],\"moe_intermediate_size\":32,\"num_experts\":8,"
+            "\"mlp_layer_types\":[\"sparse\"]," SIZES "}",
+            PROA_INVALID, "'mlp_layer_types' has 1 entries for 8 layers");
 }
 
 /* windows: for each layer, 'w' if it has a window of 5. */
@@ -335,9 +406,10 @@ static void dpr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kv_heads),  cmocka_unit_test(windows), cmocka_unit_test(gemma),
-        cmocka_unit_test(gpt_2),     cmocka_unit_test(gpt_neo), cmocka_unit_test(exaone_3),
-        cmocka_unit_test(gte),       cmocka_unit_test(deberta), cmocka_unit_test(longformer),
-        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr),     cmocka_unit_test(folders)};
+        cmocka_unit_test(kv_heads),  cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
+        cmocka_unit_test(mixtures),  cmocka_unit_test(windows),     cmocka_unit_test(gemma),
+        cmocka_unit_test(gpt_2),     cmocka_unit_test(gpt_neo),     cmocka_unit_test(exaone_3),
+        cmocka_unit_test(gte),       cmocka_unit_test(deberta),     cmocka_unit_test(longformer),
+        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr),         cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
