@@ -329,6 +329,7 @@ double proa_slot_factor(const proa_config *c, proa_weight_slot slot)
     case PROA_SLOT_O: return c->factors.attention_out;
     case PROA_SLOT_UP: return c->factors.ffn_up;
     case PROA_SLOT_DOWN: return c->factors.ffn_out;
+    case PROA_SLOT_SHARED_DOWN: return c->factors.shared_out;
     default: return 0;
     }
 }

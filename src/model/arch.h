@@ -242,8 +242,10 @@ typedef enum proa_step_op {
     C(Q_LORA, c->q_lora > 0)     /* latent attention: q is of low rank */                                    \
     C(Q_WHOLE, c->q_lora == 0)                                                                               \
     C(SHARED_GATE, c->shared_gate)                                                                           \
-    C(PRE_NORM, !c->post_norm)     /* a sublayer reads a normed copy */                                      \
-    C(POST_NORM, c->post_norm)     /* the residual stream is normed after each sublayer */                   \
+    C(PRE_NORM, !c->post_norm) /* a sublayer reads a normed copy */                                          \
+    C(POST_NORM, c->post_norm) /* the residual stream is normed after each sublayer */                       \
+    C(OUT_NORMS, c->out_norms) /* what a sublayer gives is normed */                                         \
+    C(PLAIN_OUT, !c->out_norms)                                                                              \
     C(NORMED_HEAD, c->normed_head) /* rows of the head have norm 1 */                                        \
     C(PLAIN_HEAD, !c->normed_head)                                                                           \
     C(BARE_NORMS, c->bare_norms) /* norms have no weights */                                                 \
@@ -534,6 +536,8 @@ typedef struct proa_arch {
     A(qwen3_5_moe)                                                                                           \
     A(olmoe)                                                                                                 \
     A(granitemoe)                                                                                            \
+    A(granitemoeshared)                                                                                      \
+    A(granitemoe_swa)                                                                                        \
     A(granitemoehybrid)                                                                                      \
     A(bamba)                                                                                                 \
     A(falcon_h1)                                                                                             \
@@ -549,6 +553,10 @@ typedef struct proa_arch {
     A(hy_v3)                                                                                                 \
     A(minimax_m2)                                                                                            \
     A(llama4)                                                                                                \
+    A(afmoe)                                                                                                 \
+    A(flex_olmo)                                                                                             \
+    A(cohere2_moe_rms)                                                                                       \
+    A(cohere2_moe)                                                                                           \
     A(ernie4_5_moe)                                                                                          \
     A(hunyuan_v1_moe)                                                                                        \
     A(gpt2)                                                                                                  \
@@ -562,6 +570,8 @@ typedef struct proa_arch {
     A(bloom)                                                                                                 \
     A(mpt)                                                                                                   \
     A(granite)                                                                                               \
+    A(granite_swa)                                                                                           \
+    A(hyperclovax)                                                                                           \
     A(minicpm)                                                                                               \
     A(smollm3)                                                                                               \
     A(internlm)                                                                                              \

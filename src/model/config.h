@@ -25,7 +25,7 @@ typedef struct proa_relative_params {
 
 /* Factors of single products (PROA_FACTOR; muP), and of the parts of MIX: of v, B, C, rates and gates. 0 means 1. */
 typedef struct proa_factors {
-    double mix, mix_out, attention_out, ffn_up, ffn_out;
+    double mix, mix_out, attention_out, ffn_up, ffn_out, shared_out;
     double parts[5];
 } proa_factors;
 
@@ -79,6 +79,7 @@ typedef struct proa_config {
     bool parallel;          /* attention and FFN both read the layer's input (GPT-J, GPT-NeoX, Falcon) */
     bool one_norm;          /* and the same normed copy of it */
     bool post_norm;         /* the stream is normed after each sublayer, not a copy before it (OPT-350m) */
+    bool out_norms;         /* what attention and FFN give is normed, too (HyperCLOVA X) */
     bool normed_head;       /* each row of the head is divided by its norm (Baichuan 2) */
     bool no_final_norm;     /* the head reads the stream as it is */
     bool bare_norms;        /* norms have no weights and no biases (Galactica) */

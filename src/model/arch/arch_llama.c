@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3: pre-norm RMS, rotary halves, gated SiLU.
  * They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral), factors
- * (Granite, MiniCPM), rotated pairs (Ernie 4.5) and layers without positions (SmolLM3), so they share keys, tensors and
- * all steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,granite,smollm3,seed_oss,ernie4_5}.py,
- * OpenBMB's modeling_minicpm.py, vLLM's llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as
- * Llamas). */
+ * (MiniCPM), rotated pairs (Ernie 4.5) and layers without positions (SmolLM3), so they share keys, tensors and all
+ * steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5}.py, OpenBMB's
+ * modeling_minicpm.py, vLLM's llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -71,12 +70,6 @@ static const proa_key exaone_keys[] = {
     INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  4096),
     SWITCH    ("tie_word_embeddings",     tied,            0),
     END_KEYS};
-static const proa_key granite_keys[] = {
-    COMMON_KEYS,
-    NUMBER    ("embedding_multiplier",    embed_scale,     1e-6, 1e6,   1),
-    NUMBER    ("attention_multiplier",    attention_scale, 1e-6, 1e6,   1),
-    NUMBER    ("residual_multiplier",     residual_scale,  1e-6, 1e6,   1),
-    END_KEYS};
 
 #define BODY           "model."
 #define COMMON_TENSORS LLAMA_BODY(BODY), LLAMA_HEAD(BODY, "lm_head.weight"), END_TENSORS
@@ -109,30 +102,12 @@ static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", N
 static const char *const exaone_ignored[] = {"rotary.inv_freq", "rotary_emb.inv_freq", "lm_head.weight", NULL};
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
-static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
 static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step layer_pairs[] = {LLAMA_QKV, ROTATE_PAIRS, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step layer_qk_norm[] = {
     LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
-
-static proa_status check_residual(const proa_config *c, proa_err *err)
-{
-    if (!(c->attention_bias || c->mlp_bias) || c->residual_scale == 1) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED, "biases with outputs that are multiplied by %g are not supported",
-                     c->residual_scale);
-}
-
-/* The logits are divided by logits_scaling. */
-static proa_status finish_granite(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    double divisor = 1;
-    PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
-    c->logit_scale = 1 / divisor;
-    PROA_TRY(check_residual(c, err));
-    return proa_llama_finish(c, json, arena, err);
-}
 
 /* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. */
 static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -144,7 +119,7 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
         return PROA_FAIL(err, UNSUPPORTED, "'num_experts' %lld is not supported", (long long)experts);
     c->logit_scale = (double)base / (double)c->hidden;
     c->residual_scale /= sqrt((double)c->layers);
-    PROA_TRY(check_residual(c, err));
+    PROA_TRY(proa_llama_check_residual(c, err));
     return proa_llama_finish(c, json, arena, err);
 }
 
@@ -210,10 +185,6 @@ const proa_arch proa_arch_qwen2 =
 const proa_arch proa_arch_qwen3 =
     ROW("qwen3", STRINGS("Qwen3ForCausalLM"), qwen3_keys, qwen3, layer_qk_norm, proa_qwen_finish,
         HEADS(TEXTS | TOKENS | SPANS, "Qwen3"));
-const proa_arch proa_arch_granite =
-    {.name = "granite", .model_type = "granite", .hf = STRINGS("GraniteForCausalLM"), DECODER(RMS),
-     .keys = granite_keys, .names = llama_tensors, .ignored = ignored, .stacks = {CAUSAL(granite_embed, layer)},
-     .head = head, .finish = finish_granite};
 const proa_arch proa_arch_minicpm =
     ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm, NO_HEADS);
 const proa_arch proa_arch_smollm3 =

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_mixtures.c - OLMoE, Granite-MoE, GLM-4-MoE (GLM-4.5, 4.6), dots.llm1, Solar Open, Sarvam, K-EXAONE, Hy3,
- * MiniMax-M2, Ernie 4.5 MoE: Llama's attention with a mixture of experts as FFN. Most choose experts by DeepSeek V3's
- * sigmoids, Ernie by a softmax with a correction that only chooses; all but OLMoE, Granite-MoE and MiniMax-M2 have
- * shared experts, too, and may have dense layers before the others.
- * Facts: transformers' modeling_{olmoe,granitemoe,glm4_moe,dots1,solar_open,exaone_moe,hy_v3,minimax_m2}.py,
- * modeling_ernie4_5_moe.py and configuration_sarvam_moe.py, published names of tensors in conversion_mapping.py. */
+ * arch_mixtures.c - OLMoE, GLM-4-MoE (GLM-4.5, 4.6), dots.llm1, Solar Open, Sarvam, K-EXAONE, Hy3, MiniMax-M2, Ernie
+ * 4.5 MoE: Llama's attention with a mixture of experts as FFN. Most choose experts by DeepSeek V3's sigmoids, Ernie by
+ * a softmax with a correction that only chooses; all but OLMoE and MiniMax-M2 have shared experts, too, and may have
+ * dense layers before the others. Facts: transformers'
+ * modeling_{olmoe,glm4_moe,dots1,solar_open,exaone_moe,hy_v3,minimax_m2}.py, modeling_ernie4_5_moe.py and
+ * configuration_sarvam_moe.py, published names of tensors in conversion_mapping.py. */
 #include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
@@ -18,13 +18,6 @@ static const proa_key olmoe_keys[] = {
     LLAMA_KEYS(layers),
     EPSILON   ("rms_norm_eps",             1e-5),
     INTEGER   ("num_experts",              experts,         1, EXPERTS, 64),
-    END_KEYS};
-static const proa_key granite_keys[] = {
-    LLAMA_KEYS(layers),
-    INTEGER   ("num_local_experts",        experts,         1, EXPERTS, 8),
-    NUMBER    ("embedding_multiplier",     embed_scale,     1e-6, 1e6,  1),
-    NUMBER    ("attention_multiplier",     attention_scale, 1e-6, 1e6,  1),
-    NUMBER    ("residual_multiplier",      residual_scale,  1e-6, 1e6,  1),
     END_KEYS};
 #define SHARED_KEYS(EXPERTS_KEY) \
     REQUIRED  (EXPERTS_KEY,                experts,         EXPERTS),    \
@@ -106,11 +99,6 @@ static const proa_name olmoe_tensors[] = {
     VECTOR   (LAYER "self_attn.k_norm.weight",                 K_NORM,      KV),
     EXPERT_TENSORS,
     COMMON_TENSORS};
-static const proa_name granite_tensors[] = {
-    MATRIX       (LAYER "block_sparse_moe.router.layer.weight",  ROUTER,      EXPERTS,      HIDDEN),
-    EXPERT_MATRIX(LAYER "block_sparse_moe.input_linear.weight",  EXPERT_UP,   EXPERT_GATED, HIDDEN),
-    EXPERT_MATRIX(LAYER "block_sparse_moe.output_linear.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
-    COMMON_TENSORS};
 #define CORRECTED_TENSORS \
     VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias",    CORRECTION, EXPERTS), \
     SHARED_TENSORS, \
@@ -155,9 +143,6 @@ static const proa_name ernie_tensors[] = {
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 /* Names as transformers has them in memory. */
 static const char *const aliases[] = {
-    "block_sparse_moe.router.layer.weight",        "block_sparse_moe.router.weight",
-    "block_sparse_moe.input_linear.weight",        "block_sparse_moe.experts.gate_up_proj",
-    "block_sparse_moe.output_linear.weight",       "block_sparse_moe.experts.down_proj",
     "mlp.moe_statics.e_score_correction_bias",     "mlp.gate.moe_statics.e_score_correction_bias",
     /* K-EXAONE, Sarvam, Hy3 */
     "mlp.gate.e_score_correction_bias",            "mlp.e_score_correction_bias",
@@ -171,16 +156,11 @@ static const char *const aliases[] = {
 static const char *const unused[] = {"model.mtp_", "mtp.", NULL}; /* multi-token prediction */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
-static const proa_step granite_embed[] = {EMBED_TO(X, TOKENS, SCALED | INPUTS), ROPE_TABLE, END};
-#define EXPERTS_FFN \
-    LINEAR      (N, ROUTER, ROUTER,    IF(EXPERTS)), \
-    ROUTE       (CORRECTION),                        \
-    EXPERTS     (N, X,                 ADD)
 #define ALL_FFNS \
     NORM        (X, N,    FFN_NORM),                  \
     LINEAR_GATED(N, F,    UP,          IF(DENSE)),    \
     LINEAR      (F, X,    DOWN,  ADD | IF(DENSE)),    \
-    EXPERTS_FFN,                                      \
+    LLAMA_EXPERTS,                                      \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)), \
     LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)), \
     END
@@ -192,18 +172,17 @@ static const proa_step olmoe_layer[] = {
     ROTATE,
     LLAMA_ATTEND,
     NORM        (X, N, FFN_NORM),
-    EXPERTS_FFN,
+    LLAMA_EXPERTS,
     END};
-static const proa_step granite_layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, NORM(X, N, FFN_NORM), EXPERTS_FFN, END};
 static const proa_step shared_layer[] = {
     LLAMA_QKV, Q_NORM_IF(QK_NORM, Q_NORM), K_NORM_IF(QK_NORM, K_NORM), ROTATE, LLAMA_ATTEND, ALL_FFNS};
 static const proa_step exaone_layer[] = {
     LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, ALL_FFNS};
 static const proa_step minimax_layer[] = {
-    LLAMA_QKV, Q_NORM_WHOLE(Q_NORM), K_NORM_WHOLE(K_NORM), ROTATE, LLAMA_ATTEND, NORM(X, N, FFN_NORM), EXPERTS_FFN,
+    LLAMA_QKV, Q_NORM_WHOLE(Q_NORM), K_NORM_WHOLE(K_NORM), ROTATE, LLAMA_ATTEND, NORM(X, N, FFN_NORM), LLAMA_EXPERTS,
     END};
 static const proa_step ernie_layer[] = {LLAMA_QKV, ROTATE_PAIRS, LLAMA_ATTEND, ALL_FFNS};
-static const proa_step head[] = {LM_HEAD(SCALED)};
+static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
 static proa_status read_chosen(proa_config *c, const proa_json *json, const char *key, int64_t chosen,
@@ -220,20 +199,6 @@ static proa_status finish_olmoe(proa_config *c, const proa_json *json, proa_aren
     PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
     PROA_TRY(proa_json_get_double(&c->qkv_clip, json, "clip_qkv", 0, 1e30, err));
     PROA_TRY(read_chosen(c, json, "num_experts_per_tok", 8, err));
-    return proa_llama_finish(c, json, arena, err);
-}
-
-/* What experts add is scaled as what attention adds: their weights are. */
-static proa_status finish_granite(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    double divisor = 1;
-    PROA_TRY(proa_json_get_double(&divisor, json, "logits_scaling", 1e-6, 1e6, err));
-    if (c->attention_bias) return PROA_FAIL(err, UNSUPPORTED, "'attention_bias' true is not supported");
-    c->logit_scale = 1 / divisor;
-    c->expert_ffn = c->ffn;
-    c->router.renormalise = true;
-    c->router.scale = (float)c->residual_scale;
-    PROA_TRY(read_chosen(c, json, "num_experts_per_tok", 2, err));
     return proa_llama_finish(c, json, arena, err);
 }
 
@@ -389,23 +354,21 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
 }
 
 /* clang-format off */
-#define ROW(type, class, begin, keylist, tensors, layer, finisher) \
+#define ROW(type, class, keylist, tensors, layer, finisher) \
     .name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist##_keys,                       \
     .names = tensors##_tensors, .aliases = aliases, .ignored = ignored, .unused_parts = unused,                \
-    .stacks = {CAUSAL(begin, layer##_layer)}, .head = head, .finish = finish_##finisher
+    .stacks = {CAUSAL(embed, layer##_layer)}, .head = head, .finish = finish_##finisher
 #define MIXTURE(type, class, keylist, tensors, layer, finisher) \
-    {ROW(type, STRINGS(class), embed, keylist, tensors, layer, finisher)}
+    {ROW(type, STRINGS(class), keylist, tensors, layer, finisher)}
 
 const proa_arch proa_arch_olmoe = MIXTURE("olmoe", "OlmoeForCausalLM", olmoe, olmoe, olmoe, olmoe);
-const proa_arch proa_arch_granitemoe = {
-    ROW("granitemoe", STRINGS("GraniteMoeForCausalLM"), granite_embed, granite, granite, granite, granite)};
 const proa_arch proa_arch_glm4_moe = MIXTURE("glm4_moe", "Glm4MoeForCausalLM", glm4, shared, shared, glm);
 const proa_arch proa_arch_dots1 = MIXTURE("dots1", "Dots1ForCausalLM", dots, shared, shared, dots);
 const proa_arch proa_arch_solar_open =
     MIXTURE("solar_open", "SolarOpenForCausalLM", solar, shared, shared, solar);
 /* transformers 5 has no class of its own for it: it saves that of GLM-4-MoE. */
 const proa_arch proa_arch_sarvam_moe = {
-    ROW("sarvam_moe", STRINGS("SarvamMoEForCausalLM", "Glm4MoeForCausalLM"), embed, sarvam, sarvam, shared, sarvam)};
+    ROW("sarvam_moe", STRINGS("SarvamMoEForCausalLM", "Glm4MoeForCausalLM"), sarvam, sarvam, shared, sarvam)};
 const proa_arch proa_arch_exaone_moe =
     MIXTURE("exaone_moe", "ExaoneMoeForCausalLM", exaone, hy, exaone, exaone);
 const proa_arch proa_arch_hy_v3 = MIXTURE("hy_v3", "HYV3ForCausalLM", hy, hy, exaone, hy);

@@ -139,19 +139,15 @@ static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
 #define DENSE_FFN \
     LINEAR_GATED(N, F, UP,   IF(DENSE)),             \
     LINEAR      (F, X, DOWN, ADD | IF(DENSE))
-#define EXPERTS_FFN \
-    LINEAR      (N, ROUTER, ROUTER, IF(EXPERTS)),    \
-    ROUTE       (CORRECTION),                        \
-    EXPERTS     (N, X, ADD)
 #define SHARED_EXPERT \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS)), \
     LINEAR      (N, GATE, SHARED_GATE, IF(EXPERTS)), \
     SIGMOID_MUL (F, GATE, SHARED_DOWN, IF(EXPERTS)), \
     LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS))
-static const proa_step mixtral_layer[] = {QKV_PRODUCT, ATTENTION, EXPERTS_FFN, END};
-static const proa_step qwen2_layer[]   = {QKV_PRODUCT, ATTENTION, DENSE_FFN, EXPERTS_FFN, SHARED_EXPERT, END};
+static const proa_step mixtral_layer[] = {QKV_PRODUCT, ATTENTION, LLAMA_EXPERTS, END};
+static const proa_step qwen2_layer[]   = {QKV_PRODUCT, ATTENTION, DENSE_FFN, LLAMA_EXPERTS, SHARED_EXPERT, END};
 static const proa_step qwen3_layer[]   = {
-    QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_NORM), ATTENTION, DENSE_FFN, EXPERTS_FFN, END};
+    QKV_PRODUCT, Q_NORM(Q_NORM), K_NORM(K_NORM), ATTENTION, DENSE_FFN, LLAMA_EXPERTS, END};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 

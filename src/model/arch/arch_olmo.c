@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_olmo.c - OLMo 1, 2 and 3, EXAONE 4. OLMo 1 is a Llama whose norms are LayerNorms without weights, and which may
- * limit q, k and v. The others norm what attention and FFN give instead of what they read.
- * OLMo norms all heads of q as one row, and all of k, before they are rotated; OLMo 3 has a window in three of four
- * layers, whose rotary positions are not scaled. EXAONE 4 norms each head; if some of its layers have a window, only
- * these rotate. Facts: transformers' modeling_{olmo,olmo2,olmo3,exaone4}.py; OLMo Team 2024. */
+ * arch_olmo.c - OLMo 1, 2 and 3, FlexOlmo, EXAONE 4. OLMo 1 is a Llama whose norms are LayerNorms without weights, and
+ * which may limit q, k and v. The others norm what attention and FFN give instead of what they read. OLMo norms all
+ * heads of q as one row, and all of k, before they are rotated; OLMo 3 has a window in three of four layers, whose
+ * rotary positions are not scaled; FlexOlmo is OLMo 2 with a mixture of experts as FFN. EXAONE 4 norms each head; if
+ * some of its layers have a window, only these rotate. Facts: transformers'
+ * modeling_{olmo,olmo2,olmo3,flex_olmo,exaone4}.py; OLMo Team 2024. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -24,6 +25,12 @@
     SWITCH    ("tie_word_embeddings",     tied,           0),                \
     SWITCH    ("attention_bias",          attention_bias, 0)
 static const proa_key keys[] = {KEYS, END_KEYS};
+static const proa_key flex_keys[] = {
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096),
+    KEYS,
+    INTEGER   ("num_experts",             experts,        1, EXPERTS,  7),
+    EPSILON   ("rms_norm_eps",            1e-6),
+    END_KEYS};
 static const proa_key exaone4_keys[] = {KEYS, KV_HEADS(32), END_KEYS};
 
 #define COMMON_TENSORS \
@@ -36,11 +43,12 @@ static const proa_key exaone4_keys[] = {KEYS, KV_HEADS(32), END_KEYS};
     VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias",  QKV_B,         KV),               \
     MATRIX   (BLOCK "self_attn.o_proj.weight",           O,             HIDDEN, Q),        \
     VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias",  O_B,           HIDDEN),           \
-    MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),   \
-    MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),   \
-    MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN),      \
     MATRIX_IF(UNTIED, "lm_head.weight",                  HEAD,          VOCAB,  HIDDEN),   \
     TIED_HEAD("model.embed_tokens.weight")
+#define FFN_TENSORS \
+    MATRIX   (BLOCK "mlp.gate_proj.weight",              UP,            FFN,    HIDDEN),   \
+    MATRIX   (BLOCK "mlp.up_proj.weight",                UP,            FFN,    HIDDEN),   \
+    MATRIX   (BLOCK "mlp.down_proj.weight",              DOWN,          HIDDEN, FFN)
 
 #define NORM_TENSORS \
     VECTOR   (BLOCK "post_attention_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),           \
@@ -50,18 +58,27 @@ static const proa_key exaone4_keys[] = {KEYS, KV_HEADS(32), END_KEYS};
 
 static const proa_name olmo1_tensors[] = {
     COMMON_TENSORS,
+    FFN_TENSORS,
     ONES     (BLOCK "input_layernorm.weight",            ATTN_NORM),
     ONES     (BLOCK "post_attention_layernorm.weight",   FFN_NORM),
     ONES     ("model.norm.weight",                       FINAL_NORM),
     END_TENSORS};
-static const proa_name olmo_tensors[] = {
+#define WHOLE_NORMS \
+    VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        Q),                \
+    VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        KV)
+static const proa_name olmo_tensors[] = {COMMON_TENSORS, FFN_TENSORS, NORM_TENSORS, WHOLE_NORMS, END_TENSORS};
+static const proa_name flex_tensors[] = {
     COMMON_TENSORS,
     NORM_TENSORS,
-    VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        Q),
-    VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        KV),
+    WHOLE_NORMS,
+    MATRIX       (BLOCK "mlp.gate.weight",                 ROUTER,      EXPERTS,    HIDDEN),
+    EXPERT_MATRIX(BLOCK "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX(BLOCK "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX(BLOCK "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
     END_TENSORS};
 static const proa_name exaone4_tensors[] = {
     COMMON_TENSORS,
+    FFN_TENSORS,
     NORM_TENSORS,
     VECTOR   (BLOCK "self_attn.q_norm.weight",           Q_NORM,        HEAD),
     VECTOR   (BLOCK "self_attn.k_norm.weight",           K_NORM,        HEAD),
@@ -69,7 +86,7 @@ static const proa_name exaone4_tensors[] = {
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
-#define LAYER(NORM_Q, NORM_K) \
+#define ATTENTION(NORM_Q, NORM_K) \
     LINEAR      (X, QKV, QKV,  0), \
     NORM_Q      (Q_NORM),          \
     NORM_K      (K_NORM),          \
@@ -77,7 +94,9 @@ static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, E
     KV_APPEND,                     \
     ATTEND,                        \
     LINEAR      (A, D,   O,    0), \
-    NORM_ADD    (D, X,   ATTN_OUT_NORM), \
+    NORM_ADD    (D, X,   ATTN_OUT_NORM)
+#define LAYER(NORM_Q, NORM_K) \
+    ATTENTION   (NORM_Q, NORM_K),  \
     LINEAR_GATED(X, F,   UP,   0), \
     LINEAR      (F, D,   DOWN, 0), \
     NORM_ADD    (D, X,   FFN_OUT_NORM), \
@@ -95,6 +114,13 @@ static const proa_step olmo1_layer[] = {
     LINEAR      (F, X,   DOWN, ADD),
     END};
 static const proa_step olmo_layer[] = {LAYER(Q_NORM_WHOLE, K_NORM_WHOLE)};
+static const proa_step flex_layer[] = {
+    ATTENTION   (Q_NORM_WHOLE, K_NORM_WHOLE),
+    LINEAR      (X, ROUTER, ROUTER, 0),
+    ROUTE       (CORRECTION),
+    EXPERTS     (X, D,   0),
+    NORM_ADD    (D, X,   FFN_OUT_NORM),
+    END};
 static const proa_step exaone4_layer[] = {LAYER(Q_NORM, K_NORM)};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
@@ -123,6 +149,17 @@ static proa_status finish_olmo3(proa_config *c, const proa_json *json, proa_aren
     return proa_config_read_window(c, json, arena, err);
 }
 
+static proa_status finish_flex(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t chosen = 5;
+    c->expert_ffn = c->ffn;
+    c->rope.theta = 5e5;
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    c->router.chosen = (int32_t)chosen;
+    return finish_olmo(c, json, arena, err);
+}
+
 static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->window = 4096;
@@ -145,3 +182,4 @@ const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, keys, ol
 const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, keys, olmo, finish_olmo3);
 const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4_keys, exaone4,
                                         finish_exaone4);
+const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex_keys, flex, finish_flex);

@@ -29,3 +29,20 @@ proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *
     if (c->window_from == 0) c->window_from = 28;
     return proa_config_read_window(c, json, arena, err);
 }
+
+proa_status proa_llama_read_three_windows(proa_config *c, const proa_json *json, int64_t window,
+                                          proa_arena *arena, proa_err *err)
+{
+    c->window = window;
+    PROA_TRY(proa_config_read_window(c, json, arena, err));
+    if (c->window_used && !proa_json_get(json, "layer_types"))
+        for (int64_t i = 0; i < c->layers; i++) c->window_layers[i] = i % 4 != 0;
+    return PROA_OK;
+}
+
+proa_status proa_llama_check_residual(const proa_config *c, proa_err *err)
+{
+    if (!(c->attention_bias || c->mlp_bias) || c->residual_scale == 1) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "biases with outputs that are multiplied by %g are not supported",
+                     c->residual_scale);
+}

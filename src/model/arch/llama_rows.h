@@ -11,8 +11,8 @@
 /* LAYERS_FIELD: layers, or encoder_layers. A row's own number for a missing key of a size comes before these keys, one
  * for KV_HEADS or another key behind them. */
 #define LLAMA_KEYS(LAYERS_FIELD) \
-    REQUIRED  ("intermediate_size",       ffn,             FFN),              \
-    LLAMA_KEYS_BUT_FFN(LAYERS_FIELD)
+    LLAMA_KEYS_BUT_FFN(LAYERS_FIELD),                                         \
+    REQUIRED  ("intermediate_size",       ffn,             FFN)
 #define LLAMA_KEYS_BUT_FFN(LAYERS_FIELD) \
     REQUIRED  ("vocab_size",              vocab,           VOCAB),            \
     REQUIRED  ("hidden_size",             hidden,          HIDDEN),           \
@@ -76,6 +76,11 @@
     NORM        (X, N, FFN_NORM),  \
     LINEAR_GATED(N, F, UP,   0),   \
     LINEAR      (F, X, DOWN, ADD | RESIDUAL)
+/* A mixture in place of the FFN, in the layers that have one. */
+#define LLAMA_EXPERTS \
+    LINEAR      (N, ROUTER, ROUTER, IF(EXPERTS)), \
+    ROUTE       (CORRECTION),                     \
+    EXPERTS     (N, X, ADD)
 /* clang-format on */
 
 /* finish of Llama, which reads no window, of Mistral, which does, and of Qwen, which does if it is told to: from layer
@@ -86,5 +91,10 @@ PROA_MUST_CHECK proa_status proa_mistral_finish(proa_config *c, const proa_json 
                                                 proa_err *err);
 PROA_MUST_CHECK proa_status proa_qwen_finish(proa_config *c, const proa_json *json, proa_arena *arena,
                                              proa_err *err);
+/* Windows of three layers of four, the first and every fourth after it have none; or layer_types. */
+PROA_MUST_CHECK proa_status proa_llama_read_three_windows(proa_config *c, const proa_json *json,
+                                                          int64_t window, proa_arena *arena, proa_err *err);
+/* Products that are multiplied by residual_scale have no biases. */
+PROA_MUST_CHECK proa_status proa_llama_check_residual(const proa_config *c, proa_err *err);
 
 #endif

@@ -142,7 +142,8 @@ static void write_partial(writer *w, proa_step s)
     bool some = w->kinds & kinds && (w->kinds & kinds) != kinds; /* in some of its layers it would begin the sum */
     if (s.in == w->sum || !adds || some) complete_sum(w, &s, some ? w->kinds : kinds);
     uint64_t begun = w->kinds & kinds;
-    PROA_ASSERT(w->kinds == 0 || (w->sum == s.out && w->residual == (s.flags & residual)));
+    PROA_ASSERT(w->kinds == 0 || w->sum == s.out);
+    PROA_ASSERT(w->kinds == 0 || begun || w->residual == (s.flags & residual)); /* a sum keeps its first one */
     if (!begun) w->residual = s.flags & residual;
     s.flags &= ~residual;
     if (begun) s.flags |= PROA_ADD;

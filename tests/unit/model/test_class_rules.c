@@ -59,7 +59,8 @@ static void kv_heads(void **state)
                 {"Qwen3_5ForCausalLM", "", 4},     {"Qwen3_5MoeForCausalLM", moe, 2},
                 {"Glm4MoeForCausalLM", ROUTED, 8}, {"SolarOpenForCausalLM", ROUTED, 8},
                 {"SarvamMoEForCausalLM", "", 4},   {"HYV3ForCausalLM", moe, 8},
-                {"MiniMaxM2ForCausalLM", "", 8}};
+                {"MiniMaxM2ForCausalLM", "", 8},   {"GraniteSWAForCausalLM", "", 4},
+                {"AfmoeForCausalLM", "", 32}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         char null[256];
         snprintf(null, sizeof null, "\"num_key_value_heads\":null,%s", rows[i].more);
@@ -133,6 +134,36 @@ static void mixtures(void **state)
             PROA_INVALID, "'mlp_layer_types' has 1 entries for 8 layers");
 }
 
+/* Rotary bases by layer; layers that do not rotate. */
+static void layer_bases(void **state)
+{
+    PROA_UNUSED(state);
+#define SWA(more) "{\"architectures\":[\"GraniteSWAForCausalLM\"]," more SIZES "}"
+    fixture f;
+    read_class(&f, "GraniteSWAForCausalLM", "\"layer_rope_theta\":[0,500,500,500,0,500,500,500],");
+    near(f.c.rope.theta, 500);
+    near(f.c.local_rope.theta, 0);
+    assert_false(proa_config_rotates(&f.c, 4));
+    assert_true(proa_config_rotates(&f.c, 5));
+    proa_arena_release(&f.arena);
+    read_class(&f, "GraniteSWAForCausalLM", "\"layer_rope_theta\":[0,0,0,0,0,0,0,0],");
+    assert_int_equal(f.c.rotary_dim, 0);
+    proa_arena_release(&f.arena);
+    refused(SWA("\"layer_rope_theta\":[0,500,400,500,0,500,500,500],"), PROA_UNSUPPORTED, "has 500 and 400");
+    refused(SWA("\"layer_rope_theta\":[0,500,-1,500,0,500,500,500],"), PROA_INVALID, "entry 2 is -1");
+    refused(SWA("\"layer_rope_theta\":[0],"), PROA_INVALID, "'layer_rope_theta' has 1 entries");
+    refused(SWA("\"attention_bias\":true,\"residual_multiplier\":0.5,"), PROA_UNSUPPORTED, "biases");
+    refused("{\"architectures\":[\"HyperCLOVAXForCausalLM\"],\"residual_multiplier\":0.5," SIZES "}",
+            PROA_UNSUPPORTED, "'residual_multiplier' 0.5 with 'use_post_norm'");
+    read_class(&f, "Cohere2MoeForCausalLM", "\"first_k_dense_replace\":2,\"rms_norm_eps\":1e-6,");
+    assert_string_equal(f.arch->name, "cohere2_moe_rms");
+    assert_true(proa_config_rotates(&f.c, 0)); /* dense, without a window */
+    assert_false(proa_config_rotates(&f.c, 5));
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"AfmoeForCausalLM\"],\"sliding_window\":null," SIZES "}", PROA_UNSUPPORTED,
+            "'sliding_window'");
+}
+
 /* windows: for each layer, 'w' if it has a window of 5. */
 static void check_windows(const char *class, const char *more, const char *windows)
 {
@@ -170,6 +201,11 @@ static void windows(void **state)
         {"Qwen2MoeForCausalLM", MOE USED "\"max_window_layers\":5,", "w.w.w..."},
         {"Qwen2MoeForCausalLM", MOE USED TYPES, ".w.....w"},
         {"Qwen3MoeForCausalLM", MOE USED "\"max_window_layers\":5,", "wwwwwwww"},
+        {"GraniteSWAForCausalLM", "\"sliding_window\":5,", ".www.www"},
+        {"GraniteMoeSWAForCausalLM", "\"sliding_window\":5," TYPES, ".w.....w"},
+        {"AfmoeForCausalLM", "\"sliding_window\":5,\"global_attn_every_n_layers\":3,", "ww.ww.ww"},
+        {"Cohere2MoeForCausalLM", "\"sliding_window\":5,", "www.www."},
+        {"Cohere2MoeForCausalLM", "\"sliding_window\":5,\"first_k_dense_replace\":3,", "...www.w"},
         {"SmolLM3ForCausalLM", USED, "...w...w"},
         {"SmolLM3ForCausalLM", USED TYPES, ".w.....w"},
         {"SmolLM3ForCausalLM", "\"sliding_window\":5,", "........"},
@@ -406,10 +442,11 @@ static void dpr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kv_heads),  cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
-        cmocka_unit_test(mixtures),  cmocka_unit_test(windows),     cmocka_unit_test(gemma),
-        cmocka_unit_test(gpt_2),     cmocka_unit_test(gpt_neo),     cmocka_unit_test(exaone_3),
-        cmocka_unit_test(gte),       cmocka_unit_test(deberta),     cmocka_unit_test(longformer),
-        cmocka_unit_test(glm_flash), cmocka_unit_test(dpr),         cmocka_unit_test(folders)};
+        cmocka_unit_test(kv_heads),   cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
+        cmocka_unit_test(mixtures),   cmocka_unit_test(layer_bases), cmocka_unit_test(windows),
+        cmocka_unit_test(gemma),      cmocka_unit_test(gpt_2),       cmocka_unit_test(gpt_neo),
+        cmocka_unit_test(exaone_3),   cmocka_unit_test(gte),         cmocka_unit_test(deberta),
+        cmocka_unit_test(longformer), cmocka_unit_test(glm_flash),   cmocka_unit_test(dpr),
+        cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
