@@ -15,6 +15,7 @@ Makes the rows named in ROWS (the older rows were made in the same way). Needs t
 import json
 import pathlib
 import sys
+import types
 
 import safetensors.torch
 import torch
@@ -572,6 +573,8 @@ def make_pair(row):
 def attempt(row, seed):
     config = ROWS[row]()
     auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
+    if row == "mistral4":  # no auto class has its text model alone
+        auto = types.SimpleNamespace(from_config=transformers.Mistral4ForCausalLM._from_config)
     model = auto.from_config(config, attn_implementation="eager").float().eval()
     fill(model, seed, experts=row != "qwen3_moe_window").tie_weights()
     if row in BARE_NORM_ROWS:

@@ -408,6 +408,7 @@ typedef enum proa_load {
     PROA_LOAD_MIX_GATES, /* from [gates of inputs, gates of outputs, inputs] the first, the third, the second: LFM2 */
     PROA_LOAD_EVEN_ODD,      /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_HALVES_TURNED, /* the second half of the rows, then the first: GTE's up and gate */
+    PROA_LOAD_HEADS_TURNED,  /* the same of each head: a head that rotates the other way (nanochat) */
     PROA_LOAD_NORMALISED,    /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
@@ -531,6 +532,7 @@ typedef struct proa_arch {
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
     A(qwen3_vl_moe)                                                                                          \
+    A(mellum)                                                                                                \
     A(qwen3_next)                                                                                            \
     A(qwen3_5)                                                                                               \
     A(qwen3_5_moe)                                                                                           \
@@ -577,10 +579,14 @@ typedef struct proa_arch {
     A(internlm)                                                                                              \
     A(internlm3)                                                                                             \
     A(seed_oss)                                                                                              \
+    A(helium)                                                                                                \
+    A(cwm)                                                                                                   \
     A(ernie4_5)                                                                                              \
     A(hunyuan_v1_dense)                                                                                      \
     A(nemotron)                                                                                              \
     A(arcee)                                                                                                 \
+    A(jais2)                                                                                                 \
+    A(nanochat)                                                                                              \
     A(olmo)                                                                                                  \
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
@@ -603,6 +609,7 @@ typedef struct proa_arch {
     A(chatglm2)                                                                                              \
     A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
+    A(vaultgemma)                                                                                            \
     A(gemma3)                                                                                                \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \

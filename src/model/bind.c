@@ -369,6 +369,10 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
         order[1] = piece_of(1, 0, rows - c->qk_rope, 0);
         return 2;
     case PROA_LOAD_HALVES_TURNED: return two_pieces(order, 1, rows / 2, true);
+    case PROA_LOAD_HEADS_TURNED:
+        order[0] = (proa_row_order){
+            c->head_dim / 2, {rows / c->head_dim, 2, c->head_dim / 2}, {c->head_dim, -c->head_dim / 2, 1}};
+        return 1;
     case PROA_LOAD_GATES_FIRST: return two_pieces(order, c->heads, c->head_dim, true);
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
     case PROA_LOAD_MIX_RATES: return mix_rates(order, c);

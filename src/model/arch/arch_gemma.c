@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_gemma.c - Gemma 1, 2 and 3: RMS norms of 1 + w, gated tanh-GELU, embeddings multiplied by sqrt(hidden).
- * Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every second layer.
- * Gemma 3 norms the heads of q and k instead of capping, and has a window in five of six layers, which have rotary
- * frequencies of their own; EmbeddingGemma is one that sees both sides. Its multimodal checkpoints are read as text
- * models. Facts: transformers' modeling_{gemma,gemma2,gemma3}.py; Gemma Team 2024, 2025. */
+ * arch_gemma.c - Gemma 1, 2 and 3, VaultGemma: RMS norms of 1 + w, gated tanh-GELU, embeddings multiplied by
+ * sqrt(hidden). Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every
+ * second layer; VaultGemma is Gemma 2 without the norms of what they give. Gemma 3 norms the heads of q and k instead
+ * of capping, and has a window in five of six layers, which have rotary frequencies of their own; EmbeddingGemma is one
+ * that sees both sides. Its multimodal checkpoints are read as text models. Facts: transformers'
+ * modeling_{gemma,gemma2,gemma3,vaultgemma}.py; Gemma Team 2024, 2025. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -65,6 +66,10 @@ static const proa_name gemma_tensors[] = {COMMON_TENSORS(""), NORM_BEFORE_FFN, E
 static const proa_name gemma2_tensors[] = {
     COMMON_TENSORS(""),
     NORMS_AROUND  (""),
+    END_TENSORS};
+static const proa_name vaultgemma_tensors[] = {
+    COMMON_TENSORS(""),
+    VECTOR_1 ("model.layers.%d.pre_feedforward_layernorm.weight",    FFN_NORM,      HIDDEN),
     END_TENSORS};
 static const proa_name gemma3_tensors[] = {
     COMMON_TENSORS("language_model."),
@@ -182,6 +187,9 @@ const proa_arch proa_arch_gemma = {
 const proa_arch proa_arch_gemma2 = {
     ROW("gemma2", STRINGS("Gemma2ForCausalLM"), gemma2_keys, gemma2_tensors, layer_norms_around, finish_gemma2),
     .model_type = "gemma2", HEADS(TEXTS | TOKENS, "Gemma2")};
+const proa_arch proa_arch_vaultgemma = {
+    ROW("vaultgemma", STRINGS("VaultGemmaForCausalLM"), gemma2_keys, vaultgemma_tensors, layer_pre_norm, finish_gemma2),
+    .model_type = "vaultgemma"};
 const proa_arch proa_arch_gemma3 = {
     ROW("gemma3", STRINGS("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"), gemma3_keys, gemma3_tensors,
         layer_norms_around, finish_gemma3),

@@ -114,7 +114,8 @@ static proa_status finish_moe(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* Entry `layer`: 0, or what *base is in all layers of its type; 0: not known yet. */
-static proa_status read_layer_base(double *base, bool *rotated, const proa_json *list, int64_t layer, proa_err *err)
+static proa_status read_layer_base(double *base, bool *rotated, const proa_json *list, int64_t layer,
+                                   proa_err *err)
 {
     double theta = proa_json_double(proa_json_at(list, layer));
     *rotated = theta != 0;
@@ -123,7 +124,8 @@ static proa_status read_layer_base(double *base, bool *rotated, const proa_json 
         return PROA_FAIL(err, INVALID, "'layer_rope_theta' entry %lld is %g, must be 0 or 1 to 1e12",
                          (long long)layer, theta);
     if (*base != 0 && *base != theta)
-        return PROA_FAIL(err, UNSUPPORTED, "'layer_rope_theta' has %g and %g in layers of one type", *base, theta);
+        return PROA_FAIL(err, UNSUPPORTED, "'layer_rope_theta' has %g and %g in layers of one type", *base,
+                         theta);
     *base = theta;
     return PROA_OK;
 }

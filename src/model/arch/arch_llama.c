@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3: pre-norm RMS, rotary halves, gated SiLU.
- * They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows (Mistral), factors
- * (MiniCPM), rotated pairs (Ernie 4.5) and layers without positions (SmolLM3), so they share keys, tensors and all
- * steps but two. Facts: transformers' modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5}.py, OpenBMB's
- * modeling_minicpm.py, vLLM's llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
+ * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3, Helium and CWM: pre-norm RMS, rotary
+ * halves, gated SiLU. They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows
+ * (Mistral), factors (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions (SmolLM3), so they
+ * share keys, tensors and all steps but two. Facts: transformers'
+ * modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5,helium,cwm}.py, OpenBMB's modeling_minicpm.py, vLLM's
+ * llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -58,6 +59,20 @@ static const proa_key seed_oss_keys[] = {
     SWITCH    ("attention_bias",          attention_bias,  1),
     PAD       (1),
     END_KEYS};
+static const proa_key helium_keys[] = {
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  4096),
+    COMMON_KEYS,
+    KV_HEADS  (20),
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
+    EPSILON   ("rms_norm_eps",            1e-8),
+    END_KEYS};
+static const proa_key cwm_keys[] = {
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  131072),
+    COMMON_KEYS,
+    KV_HEADS  (8),
+    INTEGER   ("head_dim",                head_dim,        1, HEAD_DIM, 128),
+    EPSILON   ("rms_norm_eps",            1e-5),
+    END_KEYS};
 static const proa_key exaone_keys[] = {
     INTEGER   ("num_layers",              layers,          1, LAYERS,   0),
     INTEGER   ("num_hidden_layers",       layers,          1, LAYERS,   32),
@@ -80,6 +95,7 @@ static const proa_name seed_oss_tensors[] = {
     VECTOR_IF(PRESENT, BODY "layers.%d.self_attn.o_proj.bias", O_B, HIDDEN),
     LLAMA_MLP_BIASES(BODY),
     COMMON_TENSORS};
+static const proa_name helium_tensors[] = {LLAMA_QKV_BIASES(BODY), LLAMA_MLP_BIASES(BODY), COMMON_TENSORS};
 static const proa_name qwen2_tensors[] = {LLAMA_QWEN2_BIASES(BODY), COMMON_TENSORS};
 static const proa_name qwen3_tensors[] = {LLAMA_ATTENTION_BIASES(BODY), LLAMA_HEAD_NORMS(BODY), COMMON_TENSORS};
 /* EXAONE 3 has other names, which transformers 5 saves, too. */
@@ -152,6 +168,26 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
     return proa_llama_finish(c, json, arena, err);
 }
 
+static proa_status finish_helium(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.theta = 1e5;
+    return proa_llama_finish(c, json, arena, err);
+}
+
+/* CWM's class has this scaling where config.json has none, or null, and no biases of attention. */
+static proa_status finish_cwm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->attention_bias = false;
+    c->rope.theta = 1e6;
+    if (!proa_json_get(json, "rope_parameters") && !proa_json_get(json, "rope_scaling")) {
+        c->rope.kind = PROA_ROPE_LLAMA3;
+        c->rope.factor = 16, c->rope.low = 1, c->rope.high = 4;
+        c->rope.original = 8192;
+    }
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    return proa_llama_read_three_windows(c, json, 8192, arena, err);
+}
+
 /* Either name of the keys that it has in GPT-2's style. */
 static proa_status finish_exaone(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -198,6 +234,9 @@ const proa_arch proa_arch_internlm3 =
 const proa_arch proa_arch_ernie4_5 =
     ROW("ernie4_5", STRINGS("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), ernie_keys, llama, layer_pairs,
         finish_ernie, NO_HEADS);
+const proa_arch proa_arch_helium =
+    ROW("helium", STRINGS("HeliumForCausalLM"), helium_keys, helium, layer_pairs, finish_helium, NO_HEADS);
+const proa_arch proa_arch_cwm = ROW("cwm", STRINGS("CwmForCausalLM"), cwm_keys, llama, layer, finish_cwm, NO_HEADS);
 const proa_arch proa_arch_exaone =
     {.name = "exaone", .model_type = "exaone", .hf = STRINGS("ExaoneForCausalLM"), DECODER(RMS), .keys = exaone_keys,
      .names = llama_tensors, .prefix_aliases = exaone_beginnings, .aliases = exaone_endings, .ignored = exaone_ignored,

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_moe.c - Mixtral, PhiMoE, Qwen2-MoE, Qwen3-MoE (also that of Qwen3-VL): the layers of Llama, Qwen2 and Qwen3 with
- * a mixture of experts as FFN. Mixtral's experts replace the FFN in all layers. Qwen's may do so in some
+ * arch_moe.c - Mixtral, PhiMoE, Qwen2-MoE, Qwen3-MoE (also that of Qwen3-VL), Mellum 2: the layers of Llama, Qwen2 and
+ * Qwen3 with a mixture of experts as FFN. Mixtral's experts replace the FFN in all layers. Qwen's may do so in some
  * (decoder_sparse_step, mlp_only_layers), and Qwen2-MoE has a shared expert beside them, whose output is multiplied by
  * a sigmoid. PhiMoE has LayerNorm, biases, and a router of its own (PROA_ROUTER_SPARSEMIXER). A softmax whose chosen
- * probabilities are renormalised is the softmax over the chosen scores.
- * Facts: transformers' modeling_{mixtral,phimoe,qwen2_moe,qwen3_moe,qwen3_vl_moe}.py. */
+ * probabilities are renormalised is the softmax over the chosen scores. Facts: transformers'
+ * modeling_{mixtral,phimoe,qwen2_moe,qwen3_moe,qwen3_vl_moe,mellum}.py. */
 #include "model/arch/llama_rows.h"
+
+#include "base/checked.h"
 
 #define STACK    PROA_STACK_DECODER
 #define IN_LAYER "model.layers.%d."
@@ -44,6 +46,13 @@ static const proa_key phimoe_keys[] = {
     INTEGER   ("shared_expert_intermediate_size", shared_ffn,     0, FFN,     0)
 static const proa_key qwen2_keys[] = {QWEN_KEYS, KV_HEADS(16), END_KEYS};
 static const proa_key qwen3_keys[] = {QWEN_KEYS, KV_HEADS(4), END_KEYS};
+static const proa_key mellum_keys[] = {
+    INTEGER   ("num_experts",                     experts,        1, EXPERTS, 64),
+    INTEGER   ("moe_intermediate_size",           expert_ffn,     1, FFN,     896),
+    QWEN_KEYS,
+    INTEGER   ("head_dim",                        head_dim,       1, HEAD_DIM, 128),
+    KV_HEADS(4),
+    END_KEYS};
 static const proa_key qwen3_vl_keys[] = {QWEN_KEYS, KV_HEADS(16), END_KEYS};
 
 #define COMMON_TENSORS \
@@ -123,10 +132,11 @@ static const proa_name qwen3_vl_tensors[] = {
     VL_EXPERTS("down_proj",    EXPERT_DOWN, MATRIX,     HIDDEN,       EXPERT_FFN, EXPERTS_IN_ROWS),
     END_TENSORS};
 static const char *const vl_aliases[] = {VL, "model.", NULL};
+static const char *const mellum_unused[] = {"mtp.", NULL}; /* multi-token prediction */
 static const char *const vl_unused[] = {"visual.", "model.visual.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
 #define QKV_PRODUCT \
     NORM  (X, N,   ATTN_NORM), \
     LINEAR(N, QKV, QKV, 0)
@@ -233,6 +243,24 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
     return uses_window(json) ? proa_config_read_common_window(c, json, err) : PROA_OK;
 }
 
+/* Mellum 2 is a Qwen3-MoE whose layers say which of them have a window or a dense FFN. Those with a window have a
+ * rotary base of their own. */
+static proa_status finish_mellum(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->shared_ffn = 0;
+    c->router.renormalise = true;
+    c->rope.theta = 5e5;
+    if (!proa_json_get(json, "rope_parameters")) c->local_rope.theta = 1e4;
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    PROA_TRY(read_chosen(c, json, 8, err));
+    PROA_TRY(finish_moe(c, json, arena, err));
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->expert_layers[i] = true;
+    PROA_TRY(proa_config_read_ffn_types(c, json, err));
+    c->window = 1024;
+    return proa_json_get(json, "layer_types") ? proa_config_read_window(c, json, arena, err) : PROA_OK;
+}
+
 /* Weights are always renormalised, as all files say. */
 static proa_status finish_qwen3_vl(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -259,6 +287,9 @@ const proa_arch proa_arch_qwen2_moe =
     ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen2,   qwen2,   qwen2_layer,   finish_qwen2);
 const proa_arch proa_arch_qwen3_moe =
     ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen3,   qwen3,   qwen3_layer,   finish_qwen3);
+const proa_arch proa_arch_mellum = {
+    .hf = STRINGS("MellumForCausalLM"), .unused_parts = mellum_unused,
+    ROW_OF("mellum", RMS, mellum, qwen3, qwen3_layer, finish_mellum)};
 const proa_arch proa_arch_qwen3_vl_moe = {
     .hf = STRINGS("Qwen3VLMoeForConditionalGeneration"),
     ROW_OF("qwen3_vl_moe", RMS, qwen3_vl, qwen3_vl, qwen3_layer, finish_qwen3_vl),

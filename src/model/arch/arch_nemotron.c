@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_nemotron.c - Nemotron (Minitron) and Arcee: a Llama whose FFN is not gated, with squared ReLU.
- * Nemotron has LayerNorm of 1 + w with a bias, and rotates a part of the head. Facts: transformers'
- * modeling_{nemotron,arcee}.py. */
+ * arch_nemotron.c - Nemotron (Minitron), Arcee, Jais 2, nanochat: a Llama whose FFN is not gated, with squared ReLU.
+ * Nemotron has LayerNorm of 1 + w with a bias, and rotates a part of the head; Jais 2 has LayerNorm and biases. Norms
+ * of nanochat have no weights, there is one behind the embedding and one of the rotated heads. Facts: transformers'
+ * modeling_{nemotron,arcee,jais2,nanochat}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -22,6 +23,18 @@
     SWITCH    ("attention_bias",          attention_bias, 0),                \
     SWITCH    ("mlp_bias",                mlp_bias,       0)
 static const proa_key nemotron_keys[] = {COMMON_KEYS, EPSILON("norm_eps", 1e-5), END_KEYS};
+static const proa_key jais2_keys[] = {
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  8192),
+    COMMON_KEYS,
+    EPSILON   ("layer_norm_eps",          1e-5),
+    SWITCH    ("attention_bias",          attention_bias, 1),
+    SWITCH    ("mlp_bias",                mlp_bias,       1),
+    END_KEYS};
+static const proa_key nanochat_keys[] = {
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),
+    COMMON_KEYS,
+    EPSILON   ("rms_norm_eps",            1e-6),
+    END_KEYS};
 static const proa_key arcee_keys[] = {COMMON_KEYS, EPSILON("rms_norm_eps", 1e-5), END_KEYS};
 
 #define COMMON_TENSORS \
@@ -56,21 +69,57 @@ static const proa_name arcee_tensors[] = {
     VECTOR   (BLOCK "post_attention_layernorm.weight",  FFN_NORM,     HIDDEN),
     VECTOR   ("model.norm.weight",                      FINAL_NORM,   HIDDEN),
     END_TENSORS};
+static const proa_name jais2_tensors[] = {
+    COMMON_TENSORS,
+    VECTOR   (BLOCK "input_layernorm.weight",           ATTN_NORM,    HIDDEN),
+    VECTOR   (BLOCK "input_layernorm.bias",             ATTN_NORM_B,  HIDDEN),
+    VECTOR   (BLOCK "post_attention_layernorm.weight",  FFN_NORM,     HIDDEN),
+    VECTOR   (BLOCK "post_attention_layernorm.bias",    FFN_NORM_B,   HIDDEN),
+    VECTOR   ("model.norm.weight",                      FINAL_NORM,   HIDDEN),
+    VECTOR   ("model.norm.bias",                        FINAL_NORM_B, HIDDEN),
+    END_TENSORS};
+/* Its heads rotate the other way: with their halves exchanged in q and in k, products of both are the same. */
+#define TURNED(name, SLOT, ROWS) \
+    MATRIX_LOADED(HEADS_TURNED, BLOCK name ".weight",               SLOT,     ROWS, HIDDEN), \
+    VECTOR_LOADED_IF(ATTN_BIAS, HEADS_TURNED, BLOCK name ".bias",   SLOT##_B, ROWS)
+#define ONES(name, SLOT, ROWS) VECTOR_LOADED(ONES, name, SLOT, ROWS)
+static const proa_name nanochat_tensors[] = {
+    TABLE    ("model.embed_tokens.weight",              TOKENS, VOCAB,  HIDDEN),
+    TURNED   ("self_attn.q_proj",                       QKV,    Q),
+    TURNED   ("self_attn.k_proj",                       QKV,    KV),
+    MATRIX   (BLOCK "self_attn.v_proj.weight",          QKV,    KV,     HIDDEN),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.v_proj.bias", QKV_B,  KV),
+    MATRIX   (BLOCK "self_attn.o_proj.weight",          O,      HIDDEN, Q),
+    VECTOR_IF(ATTN_BIAS, BLOCK "self_attn.o_proj.bias", O_B,    HIDDEN),
+    MATRIX   (BLOCK "mlp.fc1.weight",                   UP,     FFN,    HIDDEN),
+    MATRIX   (BLOCK "mlp.fc2.weight",                   DOWN,   HIDDEN, FFN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                 HEAD,   VOCAB,  HIDDEN),
+    TIED_HEAD("model.embed_tokens.weight"),
+    ONES     ("model.embed_norm.weight",                EMBED_NORM, HIDDEN),
+    ONES     (BLOCK "input_layernorm.weight",           ATTN_NORM,  HIDDEN),
+    ONES     (BLOCK "self_attn.q_norm.weight",          Q_NORM,     HEAD),
+    ONES     (BLOCK "self_attn.k_norm.weight",          K_NORM,     HEAD),
+    ONES     (BLOCK "post_attention_layernorm.weight",  FFN_NORM,   HIDDEN),
+    ONES     ("model.norm.weight",                      FINAL_NORM, HIDDEN),
+    END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
-static const proa_step layer[] = {
-    NORM     (X, N,   ATTN_NORM),
-    LINEAR   (N, QKV, QKV,  0),
-    ROTATE_IF(ROTARY),
-    KV_APPEND,
-    ATTEND,
-    LINEAR   (A, X,   O,    ADD),
-    NORM     (X, N,   FFN_NORM),
-    LINEAR   (N, U,   UP,   ACT),
-    LINEAR   (U, X,   DOWN, ADD),
-    END};
-static const proa_step head[] = {LM_HEAD(0)};
+static const proa_step nanochat_embed[] = {EMBED(TOKENS), NORM(X, X, EMBED_NORM), ROPE_TABLE, END};
+#define QKV_PRODUCT \
+    NORM     (X, N,   ATTN_NORM), \
+    LINEAR   (N, QKV, QKV,  0)
+#define REST \
+    KV_APPEND,                    \
+    ATTEND,                       \
+    LINEAR   (A, X,   O,    ADD), \
+    NORM     (X, N,   FFN_NORM),  \
+    LINEAR   (N, U,   UP,   ACT), \
+    LINEAR   (U, X,   DOWN, ADD), \
+    END
+static const proa_step layer[] = {QKV_PRODUCT, ROTATE_IF(ROTARY), REST};
+static const proa_step nanochat_layer[] = {QKV_PRODUCT, ROTATE, Q_NORM(Q_NORM), K_NORM(K_NORM), REST};
+static const proa_step head[] = {LM_HEAD(CAPPED)};
 /* clang-format on */
 
 static proa_status finish_nemotron(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -85,12 +134,23 @@ static proa_status finish_arcee(proa_config *c, const proa_json *json, proa_aren
     return proa_config_read_rope(c, json, arena, err);
 }
 
-/* clang-format off */
-#define ROW(type, class, NORM)                                                                    \
-    {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(NORM), .keys = type##_keys, \
-     .names = type##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head,  \
-     .finish = finish_##type}
+/* A cap that is null is off. */
+static proa_status finish_nanochat(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->logit_cap = proa_config_is_null(json, "final_logit_softcapping") ? 0 : 15;
+    PROA_TRY(proa_json_get_double(&c->logit_cap, json, "final_logit_softcapping", 1e-3, 1e6, err));
+    return finish_arcee(c, json, arena, err);
+}
 
-const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER);
-const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS);
+/* clang-format off */
+#define ROW(type, class, NORM, begin, program, finisher)                                           \
+    {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(NORM), .keys = type##_keys,  \
+     .names = type##_tensors, .ignored = ignored, .stacks = {CAUSAL(begin, program)}, .head = head, \
+     .finish = finisher}
+
+const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER, embed, layer, finish_nemotron);
+const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS,   embed, layer, finish_arcee);
+const proa_arch proa_arch_jais2    = ROW(jais2,    "Jais2ForCausalLM",    LAYER, embed, layer, finish_arcee);
+const proa_arch proa_arch_nanochat =
+    ROW(nanochat, "NanoChatForCausalLM", RMS, nanochat_embed, nanochat_layer, finish_nanochat);
 /* clang-format on */

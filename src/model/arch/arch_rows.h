@@ -42,7 +42,7 @@
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
  * ..._IF       only under a condition of PROA_CONDITION_LIST: TIED, UNTIED, GATED, PLAIN, ATTN_BIAS, PRESENT, ...
- * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, NORMALISED, ONES
+ * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, HEADS_TURNED, NORMALISED, ONES
  * HEAD_MATRIX  one for each head, out of a tensor that has the rows of all heads
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]

@@ -60,6 +60,7 @@ static void kv_heads(void **state)
                 {"Glm4MoeForCausalLM", ROUTED, 8}, {"SolarOpenForCausalLM", ROUTED, 8},
                 {"SarvamMoEForCausalLM", "", 4},   {"HYV3ForCausalLM", moe, 8},
                 {"MiniMaxM2ForCausalLM", "", 8},   {"GraniteSWAForCausalLM", "", 4},
+                {"CwmForCausalLM", "", 8},         {"MellumForCausalLM", "", 4},
                 {"AfmoeForCausalLM", "", 32}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         char null[256];
@@ -164,6 +165,36 @@ static void layer_bases(void **state)
             "'sliding_window'");
 }
 
+/* Positions and caps that a missing key has, or null. */
+static void class_defaults(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "CwmForCausalLM", "\"attention_bias\":true,");
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_LLAMA3);
+    near(f.c.rope.factor, 16);
+    assert_false(f.c.attention_bias);
+    proa_arena_release(&f.arena);
+    read_class(&f, "MellumForCausalLM", "");
+    near(f.c.rope.theta, 5e5);
+    near(f.c.local_rope.theta, 1e4);
+    assert_true(proa_config_has_experts(&f.c, 0));
+    proa_arena_release(&f.arena);
+    read_class(&f, "HeliumForCausalLM", "\"num_key_value_heads\":32,");
+    near(f.c.rope.theta, 1e5);
+    assert_int_equal(f.c.head_dim, 128);
+    proa_arena_release(&f.arena);
+    read_class(&f, "NanoChatForCausalLM", "");
+    near(f.c.logit_cap, 15);
+    proa_arena_release(&f.arena);
+    read_class(&f, "NanoChatForCausalLM", "\"final_logit_softcapping\":null,");
+    near(f.c.logit_cap, 0);
+    proa_arena_release(&f.arena);
+    read_class(&f, "Jais2ForCausalLM", "");
+    assert_true(f.c.attention_bias && f.c.mlp_bias);
+    proa_arena_release(&f.arena);
+}
+
 /* windows: for each layer, 'w' if it has a window of 5. */
 static void check_windows(const char *class, const char *more, const char *windows)
 {
@@ -202,6 +233,9 @@ static void windows(void **state)
         {"Qwen2MoeForCausalLM", MOE USED TYPES, ".w.....w"},
         {"Qwen3MoeForCausalLM", MOE USED "\"max_window_layers\":5,", "wwwwwwww"},
         {"GraniteSWAForCausalLM", "\"sliding_window\":5,", ".www.www"},
+        {"CwmForCausalLM", "\"sliding_window\":5,", ".www.www"},
+        {"MellumForCausalLM", "\"sliding_window\":5,", "........"},
+        {"MellumForCausalLM", "\"sliding_window\":5," TYPES, ".w.....w"},
         {"GraniteMoeSWAForCausalLM", "\"sliding_window\":5," TYPES, ".w.....w"},
         {"AfmoeForCausalLM", "\"sliding_window\":5,\"global_attn_every_n_layers\":3,", "ww.ww.ww"},
         {"Cohere2MoeForCausalLM", "\"sliding_window\":5,", "www.www."},
@@ -442,11 +476,11 @@ static void dpr(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kv_heads),   cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
-        cmocka_unit_test(mixtures),   cmocka_unit_test(layer_bases), cmocka_unit_test(windows),
-        cmocka_unit_test(gemma),      cmocka_unit_test(gpt_2),       cmocka_unit_test(gpt_neo),
-        cmocka_unit_test(exaone_3),   cmocka_unit_test(gte),         cmocka_unit_test(deberta),
-        cmocka_unit_test(longformer), cmocka_unit_test(glm_flash),   cmocka_unit_test(dpr),
-        cmocka_unit_test(folders)};
+        cmocka_unit_test(kv_heads), cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
+        cmocka_unit_test(mixtures), cmocka_unit_test(layer_bases), cmocka_unit_test(class_defaults),
+        cmocka_unit_test(windows),  cmocka_unit_test(gemma),       cmocka_unit_test(gpt_2),
+        cmocka_unit_test(gpt_neo),  cmocka_unit_test(exaone_3),    cmocka_unit_test(gte),
+        cmocka_unit_test(deberta),  cmocka_unit_test(longformer),  cmocka_unit_test(glm_flash),
+        cmocka_unit_test(dpr),      cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
