@@ -266,6 +266,14 @@ ROWS |= {
             "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
     "mistral4": lambda: transformers.Mistral4Config(
         rope_parameters=dict(YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), routed_scaling_factor=1.5, **ROUTED_MLA),
+    "mistral4_multimodal": lambda: transformers.Mistral3Config(
+        text_config=transformers.Mistral4Config(rope_interleave=False, **dict(ROUTED_MLA, q_lora_rank=None)),
+        tie_word_embeddings=False, vision_config=transformers.PixtralVisionConfig(
+            hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=4, image_size=8)),
+    "kimi_k25": lambda: transformers.Kimi_K25Config(
+        text_config=transformers.DeepseekV3Config(**ROUTED_MLA), tie_word_embeddings=False, projection_hidden_size=16, vision_config={
+            "patch_size": 4, "pos_emb_height": 4, "pos_emb_width": 4, "num_attention_heads": 2, "num_hidden_layers": 1,
+            "hidden_size": 16, "intermediate_size": 16}),
     "sarvam_mla": lambda: transformers.SarvamMLAConfig(**dict(ROUTED_MLA, q_lora_rank=None)),
     "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
     "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
@@ -599,6 +607,13 @@ def transpose_experts(path):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
+def name_layers(path):
+    """As they are published; transformers 5.24 saves them with the names of the vision tower's blocks."""
+    tensors = safetensors.torch.load_file(path)
+    named = {n.replace("language_model.model.blocks.", "language_model.model.layers."): t for n, t in tensors.items()}
+    safetensors.torch.save_file(named, path, {"format": "pt"})
+
+
 def write_modules(row, first):
     (FOLDER / row / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": first}]))
 
@@ -616,6 +631,8 @@ def save(row, model, kind, cases):
     if row == "exaone":  # published under its own class, which transformers has as Llama
         path = FOLDER / row / "config.json"
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
+    if row == "kimi_k25":
+        name_layers(FOLDER / row / "model.safetensors")
     if row == "qwen3_vl_moe":
         transpose_experts(FOLDER / row / "model.safetensors")
     golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind,

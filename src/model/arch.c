@@ -59,7 +59,8 @@ static bool has_hf(const proa_arch *arch, proa_str name)
 
 static bool has_key(const proa_arch *arch, const proa_json *config)
 {
-    return !arch->key || proa_json_get(config, arch->key);
+    const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
+    return !arch->key || proa_json_get(config, arch->key) || proa_json_get(text, arch->key);
 }
 
 /* The error names the two closest architectures, to show a typing error or a near relative. */
@@ -83,13 +84,14 @@ static proa_status fail_unknown(proa_str name, proa_err *err)
                      best[0], best[1]);
 }
 
-/* A row of the class, or NULL: the first one whose model_type is that of the file, else the first one. */
+/* A row of the class, or NULL: the first one that has its key or whose model_type is that of the file, else the first
+ * one. */
 static const proa_arch *find_class(const proa_json *config, proa_str class, proa_str type)
 {
     const proa_arch *found = NULL;
     for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
         if (!has_hf(*row, class) || !has_key(*row, config)) continue;
-        if (proa_str_is(type, (*row)->model_type)) return *row;
+        if ((*row)->key || proa_str_is(type, (*row)->model_type)) return *row;
         if (!found) found = *row;
     }
     return found;

@@ -215,7 +215,9 @@ typedef enum proa_step_op {
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
     C(CLIPPED, c->qkv_clip > 0)                                                                              \
     C(ROTARY, c->rotary_dim > 0)                                                                             \
-    C(LOCAL_ROPE, c->local_rope.theta > 0)    /* layers with a window have other rotary frequencies */       \
+    C(LOCAL_ROPE, c->local_rope.theta > 0) /* layers with a window have other rotary frequencies */          \
+    C(ROPE_PAIRS, c->rope_pairs)           /* pairs are rotated, not halves */                               \
+    C(ROPE_HALVES, !c->rope_pairs)                                                                           \
     C(QUERY_SCALE, c->query_scale.beta != 0)  /* queries are scaled by their positions */                    \
     C(ROTATED, proa_config_rotates(c, layer)) /* the layer has rotary positions */                           \
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
@@ -459,7 +461,8 @@ typedef struct proa_arch {
     const char *name;       /* "llama" */
     const char *const *hf;  /* architectures[0] of config.json; NULL-terminated */
     const char *model_type; /* when there are no architectures */
-    const char *key; /* a key of config.json that tells this row from later ones of the same class; NULL: none */
+    const char *key; /* a key of config.json, or of its text_config, that tells this row from later ones of the same
+                        class; NULL: none */
     proa_kind kind;
     proa_norm norm;
     const proa_key *keys;
@@ -528,6 +531,10 @@ typedef struct proa_arch {
     A(deepseek_v2)                                                                                           \
     A(deepseek_v3)                                                                                           \
     A(glm4_moe_lite)                                                                                         \
+    A(sarvam_mla)                                                                                            \
+    A(kimi_k25)                                                                                              \
+    A(mistral4)                                                                                              \
+    A(minicpm3)                                                                                              \
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2 and V3 (R1): latent attention, and a mixture of experts with shared ones after some
- * dense layers.
+ * arch_deepseek.c - DeepSeek V2 and V3 (R1), GLM-4.7-Flash, Sarvam's larger mixture, Kimi K2.5's text model, Mistral
+ * Small 4, MiniCPM 3: latent attention, and a mixture of experts with shared ones after some dense layers (MiniCPM 3
+ * has dense ones only, with factors of embedding, branches and logits).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
  * values [heads, v_dim] from c, the product is moved to the query, q_nope . (K_h c) = (q_nope K_h) . c, and after the
  * sum over the context, sum w V_h c = V_h (sum w c). So attention is that of one key head [r, c] with `heads` queries
- * of the same width, and the pages hold kv_lora + qk_rope numbers a token, which are its values too. Scores are
- * scaled by the size of the heads that the checkpoint names.
+ * of the same width, and the pages hold kv_lora + qk_rope numbers a token, which are its values too. Scores are scaled
+ * by the size of the heads that the checkpoint names.
  *
  * Routing: V2 takes the best of a softmax, V3 of sigmoids with a correction that only chooses; both may limit the
- * choice to the best groups. Facts: transformers' modeling_deepseek_{v2,v3}.py, and DeepSeek's own modeling files. */
-#include "model/arch/arch_rows.h"
+ * choice to the best groups; Mistral's is a softmax in groups. It also scales queries by their positions. Facts:
+ * transformers' modeling_{deepseek_v2,deepseek_v3,glm4_moe_lite,kimi_k25,mistral4,minicpm3}.py,
+ * configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
+#include "model/arch/llama_rows.h"
 
 #include <math.h>
 
@@ -19,26 +22,58 @@
 #define LAYER "model.layers.%d."
 
 /* clang-format off */
+#define COMMON_KEYS \
+    REQUIRED  ("vocab_size",               vocab,          VOCAB),           \
+    REQUIRED  ("hidden_size",              hidden,         HIDDEN),          \
+    REQUIRED  ("num_hidden_layers",        layers,         LAYERS),          \
+    REQUIRED  ("num_attention_heads",      heads,          HEADS),           \
+    REQUIRED  ("intermediate_size",        ffn,            FFN),             \
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  2048), \
+    EPSILON   ("rms_norm_eps",             1e-6),                            \
+    ACTIVATION("hidden_act",               SILU),                            \
+    SWITCH    ("tie_word_embeddings",      tied,           0),               \
+    SWITCH    ("attention_bias",           attention_bias, 0),               \
+    SWITCH    ("rope_interleave",          rope_pairs,     1)
+#define SIZES(Q_LORA, KV_LORA, NOPE, ROPE, VALUE) \
+    INTEGER   ("q_lora_rank",              q_lora,         0, HIDDEN,   Q_LORA),  \
+    INTEGER   ("kv_lora_rank",             kv_lora,        1, HEAD_DIM, KV_LORA), \
+    INTEGER   ("qk_nope_head_dim",         qk_nope,        1, HEAD_DIM, NOPE),    \
+    INTEGER   ("qk_rope_head_dim",         qk_rope,        1, HEAD_DIM, ROPE),    \
+    INTEGER   ("v_head_dim",               v_dim,          1, HEAD_DIM, VALUE)
+#define ROUTED_KEYS(COUNT, SIZE) \
+    INTEGER   ("n_routed_experts",         experts,        1, EXPERTS,  COUNT),   \
+    INTEGER   ("moe_intermediate_size",    expert_ffn,     1, FFN,      SIZE),    \
+    INTEGER   ("num_nextn_predict_layers", unused_layers,  0, LAYERS,   0)
 static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",               vocab,          VOCAB),
-    REQUIRED  ("hidden_size",              hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",        layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",      heads,          HEADS),
-    REQUIRED  ("intermediate_size",        ffn,            FFN),
+    COMMON_KEYS,
     INTEGER   ("q_lora_rank",              q_lora,         0, HIDDEN,   0),
     REQUIRED  ("kv_lora_rank",             kv_lora,        HEAD_DIM),
     REQUIRED  ("qk_nope_head_dim",         qk_nope,        HEAD_DIM),
     REQUIRED  ("qk_rope_head_dim",         qk_rope,        HEAD_DIM),
     REQUIRED  ("v_head_dim",               v_dim,          HEAD_DIM),
-    INTEGER   ("n_routed_experts",         experts,        1, EXPERTS,  0),
-    INTEGER   ("moe_intermediate_size",    expert_ffn,     1, FFN,      0),
-    INTEGER   ("num_nextn_predict_layers", unused_layers,  0, LAYERS,   0),
-    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  2048),
-    EPSILON   ("rms_norm_eps",             1e-6),
-    ACTIVATION("hidden_act",               SILU),
-    SWITCH    ("tie_word_embeddings",      tied,           0),
-    SWITCH    ("attention_bias",           attention_bias, 0),
-    SWITCH    ("rope_interleave",          rope_pairs,     1),
+    ROUTED_KEYS(0, 0),
+    END_KEYS};
+static const proa_key sarvam_keys[] = {
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  4096),
+    COMMON_KEYS,
+    SIZES     (0, 512, 128, 64, 128),
+    INTEGER   ("num_experts",              experts,        1, EXPERTS,  0), /* its name in published files */
+    ROUTED_KEYS(128, 2048),
+    END_KEYS};
+static const proa_key mistral_keys[] = {
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  1048576),
+    COMMON_KEYS,
+    SIZES     (1024, 256, 64, 64, 128),
+    ROUTED_KEYS(128, 2048),
+    END_KEYS};
+static const proa_key minicpm_keys[] = {
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  32768),
+    COMMON_KEYS,
+    SIZES     (768, 256, 64, 32, 0),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    SWITCH    ("tie_word_embeddings",      tied,           1),
+    NUMBER    ("scale_emb",                embed_scale,    1e-6, 1e6,   12),
+    NUMBER    ("scale_depth",              residual_scale, 1e-6, 1e6,   1.4),
     END_KEYS};
 
 #define TENSORS \
@@ -61,9 +96,6 @@ static const proa_key keys[] = {
     MATRIX_IF(DENSE,   LAYER "mlp.up_proj.weight",            UP,          FFN,        HIDDEN), \
     MATRIX_IF(DENSE,   LAYER "mlp.down_proj.weight",          DOWN,        HIDDEN,     FFN),    \
     MATRIX_IF(EXPERTS, LAYER "mlp.gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN), \
     SHARED_MATRIX(LAYER "mlp.shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
     SHARED_MATRIX(LAYER "mlp.shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
     SHARED_MATRIX(LAYER "mlp.shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN), \
@@ -73,13 +105,33 @@ static const proa_key keys[] = {
     END_TENSORS
 #define SHARED_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, IF(EXPERTS) | IF(SHARED))
 
-static const proa_name v2_tensors[] = {TENSORS};
+#define APART_TENSORS \
+    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
+#define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
+    TENSOR(LAYER "mlp.experts." name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
+static const proa_name v2_tensors[] = {APART_TENSORS, TENSORS};
+static const proa_name mistral_tensors[] = {
+    EXPERTS_OF(STACKED, "gate_up_proj",        EXPERT_UP,   EXPERT_GATED, HIDDEN), /* as transformers 5 saves them */
+    EXPERTS_OF(STACKED, "down_proj",           EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
+    EXPERTS_OF(APART,   "%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN,   HIDDEN),
+    EXPERTS_OF(APART,   "%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN,   HIDDEN),
+    EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
+    TENSORS};
 static const proa_name v3_tensors[] = {
+    APART_TENSORS,
     VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias", CORRECTION, EXPERTS),
     TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
+/* Kimi K2.5 and Mistral Small 4 beside a vision tower: published names, and those of transformers 5. */
+static const char *const text_aliases[] = {
+    "model.", "language_model.model.", "model.", "model.language_model.", "lm_head.", "language_model.lm_head.", NULL};
+static const char *const unused[] = {"vision_tower.", "mm_projector.", "multi_modal_projector.", "model.vision_tower.",
+                                     "model.mm_projector.", "model.multi_modal_projector.", NULL};
+
+static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 static const proa_step layer[] = {
     NORM        (X, N,    ATTN_NORM),
     LINEAR      (N, QD,   Q_DOWN,      IF(Q_LORA)),
@@ -89,21 +141,21 @@ static const proa_step layer[] = {
     HEADS_LINEAR(QH, QKV, Q_LATENT,    KEEP),
     LINEAR      (N, QKV,  KV_DOWN,     OF_K),
     K_NORM      (K_NORM),
-    ROTATE_PAIRS,
+    SCALE_QUERIES(0),
+    STEP_BARE   (ROPE, QKV, QKV,       PROA_INTERLEAVED | IF(ROPE_PAIRS)),
+    ROTATE_IF   (ROPE_HALVES),
     KV_APPEND,
     ATTEND,
     HEADS_LINEAR(A, AV,   V_UP,        0),
-    LINEAR      (AV, X,   O,           ADD),
+    LINEAR      (AV, X,   O,           ADD | RESIDUAL),
     NORM        (X, N,    FFN_NORM),
     LINEAR_GATED(N, F,    UP,          IF(DENSE)),
-    LINEAR      (F, X,    DOWN,        ADD | IF(DENSE)),
-    LINEAR      (N, ROUTER, ROUTER,    IF(EXPERTS)),
-    ROUTE       (CORRECTION),
-    EXPERTS     (N, X,                 ADD),
+    LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),
+    LLAMA_EXPERTS,
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),
     LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)),
     END};
-static const proa_step head[] = {LM_HEAD(0)};
+static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
 /* The first layers, and those between the multiples of moe_layer_freq, are dense. */
@@ -118,10 +170,12 @@ static proa_status read_expert_layers(proa_config *c, const proa_json *json, int
     return PROA_OK;
 }
 
+/* What c->router and c->shared_ffn, as a number of experts, hold is where the file does not say it. */
 static proa_status read_router(proa_config *c, const proa_json *json, proa_err *err)
 {
     double scale = c->router.scale > 0 ? (double)c->router.scale : 1;
-    int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = 0, groups = 0, chosen_groups = 0;
+    int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = c->shared_ffn, groups = 0,
+            chosen_groups = 0;
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&shared, json, "n_shared_experts", 0, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
@@ -150,8 +204,6 @@ static double attention_scale(const proa_config *c)
 static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_t dense, proa_arena *arena,
                                    proa_err *err)
 {
-    if (!c->rope_pairs)
-        return PROA_FAIL(err, UNSUPPORTED, "'rope_interleave': rotated halves are not supported");
     c->gated = true;
     c->kv_heads = 1;
     c->head_dim = c->kv_lora + c->qk_rope;
@@ -185,6 +237,65 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
+/* Sarvam's larger mixture: DeepSeek V3, whose numbers published files have under other names. */
+static proa_status finish_sarvam(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->shared_ffn = 1;
+    PROA_TRY(proa_json_get_int(&c->shared_ffn, json, "num_shared_experts", 0, PROA_EXPERTS_MAX, err));
+    c->router.renormalise = true;
+    c->router.scale = 2.5f;
+    PROA_TRY(finish_deepseek(c, json, 1, arena, err));
+    c->router.kind = PROA_ROUTER_SIGMOID;
+    c->router.group_best = 2;
+    return PROA_OK;
+}
+
+/* Mistral4Config has this scaling where config.json has none, or null. */
+static void set_mistral_rope(proa_config *c, double *beta)
+{
+    c->rope.kind = PROA_ROPE_YARN;
+    c->rope.factor = 128, c->rope.beta_fast = 32, c->rope.beta_slow = 1;
+    c->rope.mscale = c->rope.mscale_all = 1;
+    c->rope.original = 8192;
+    c->rope.truncate = true;
+    c->rope.scale = 1;
+    *beta = 0.1;
+}
+
+static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    double beta = 0;
+    const proa_json *rope = proa_json_get(json, "rope_parameters");
+    if (!rope) rope = proa_json_get(json, "rope_scaling");
+    if (!rope) set_mistral_rope(c, &beta);
+    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
+    c->shared_ffn = 1;
+    c->router.renormalise = true;
+    c->router.chosen = 4;
+    PROA_TRY(finish_deepseek(c, json, 0, arena, err));
+    c->router.group_best = 2;
+    PROA_TRY(proa_json_get_double(&beta, rope, "llama_4_scaling_beta", 0, 1e6, err));
+    if (beta > 0 && c->rope.original > 0)
+        c->query_scale = (proa_query_scale){.beta = (float)beta, .length = (int32_t)c->rope.original};
+    return PROA_OK;
+}
+
+/* MiniCPM 3: scale_depth is for all layers together, null for none; the head's input is divided by
+ * hidden_size / dim_model_base. */
+static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t base = proa_config_is_null(json, "dim_model_base") ? c->hidden : 256;
+    PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
+    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
+    if (c->v_dim == 0) c->v_dim = c->hidden / c->heads;
+    c->logit_scale = (double)base / (double)c->hidden;
+    c->residual_scale = proa_config_is_null(json, "scale_depth") ? 1
+                                                                 : c->residual_scale / sqrt((double)c->layers);
+    c->rope_pairs = false;
+    PROA_TRY(proa_llama_check_residual(c, err));
+    return finish_deepseek(c, json, 0, arena, err);
+}
+
 /* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. */
 static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -199,13 +310,27 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(type, class, tensors, finisher)                                                          \
-    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keys,             \
-     .names = tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head,           \
-     .finish = finisher}
+#define ROW_OF(type, classes, keylist, tensors, finisher) \
+    .name = type, .model_type = type, .hf = classes, DECODER(RMS), .keys = keylist, .names = tensors,        \
+    .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher
+#define ROW(type, class, tensors, finisher) {ROW_OF(type, STRINGS(class), keys, tensors, finisher)}
+#define IN_MULTIMODAL .text_config = "text_config", .prefix_aliases = text_aliases, .unused_parts = unused
 
 const proa_arch proa_arch_deepseek_v2 = ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_tensors, finish_v2);
 const proa_arch proa_arch_deepseek_v3 = ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_tensors, finish_v3);
 const proa_arch proa_arch_glm4_moe_lite =
     ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", v3_tensors, finish_glm);
+/* transformers 5 has no class of its own for it: it saves that of DeepSeek V3. */
+const proa_arch proa_arch_sarvam_mla = {
+    ROW_OF("sarvam_mla", STRINGS("SarvamMLAForCausalLM", "DeepseekV3ForCausalLM"), sarvam_keys, v3_tensors,
+           finish_sarvam)};
+const proa_arch proa_arch_kimi_k25 = {
+    ROW_OF("kimi_k25", STRINGS("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"), keys, v3_tensors,
+           finish_v3), IN_MULTIMODAL};
+/* Alone, and as the text model of a Mistral 3. */
+const proa_arch proa_arch_mistral4 = {
+    ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,
+           mistral_tensors, finish_mistral), .key = "kv_lora_rank", IN_MULTIMODAL};
+const proa_arch proa_arch_minicpm3 = {
+    ROW_OF("minicpm3", STRINGS("MiniCPM3ForCausalLM"), minicpm_keys, v2_tensors, finish_minicpm)};
 /* clang-format on */

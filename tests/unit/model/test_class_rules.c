@@ -195,6 +195,41 @@ static void class_defaults(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* Latent attention: sarvamai/sarvam-105b, Mistral Small 4, openbmb/MiniCPM3-4B. */
+static void latent_classes(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "SarvamMLAForCausalLM",
+               "\"num_experts\":16,\"num_shared_experts\":2,\"head_dim\":576,\"rope_scaling\":{\"type\":"
+               "\"deepseek_yarn\","
+               "\"factor\":40,\"original_max_position_embeddings\":4096,\"mscale\":1,\"mscale_all_dim\":1},");
+    assert_int_equal(f.c.experts, 16);
+    assert_int_equal(f.c.shared_ffn, 4096);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_YARN);
+    assert_int_equal(f.c.head_dim, 576);
+    near(f.c.router.scale, 2.5);
+    proa_arena_release(&f.arena);
+    read_class(&f, "DeepseekV3ForCausalLM", "\"model_type\":\"sarvam_mla\",");
+    assert_string_equal(f.arch->name, "sarvam_mla");
+    proa_arena_release(&f.arena);
+    read_class(&f, "Mistral4ForCausalLM", "\"kv_lora_rank\":32,\"q_lora_rank\":null,");
+    assert_int_equal(f.c.q_lora, 0);
+    assert_int_equal(f.c.experts, 128);
+    assert_int_equal(f.c.query_scale.length, 8192);
+    near(f.c.rope.factor, 128);
+    proa_arena_release(&f.arena);
+    read_class(&f, "MiniCPM3ForCausalLM", "\"scale_depth\":null,\"dim_model_base\":null,");
+    near(f.c.embed_scale, 12);
+    near(f.c.residual_scale, 1);
+    near(f.c.logit_scale, 1);
+    assert_int_equal(f.c.v_dim, 8);
+    assert_true(f.c.tied && !f.c.rope_pairs);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"MiniCPM3ForCausalLM\"],\"attention_bias\":true," SIZES "}",
+            PROA_UNSUPPORTED, "biases");
+}
+
 /* windows: for each layer, 'w' if it has a window of 5. */
 static void check_windows(const char *class, const char *more, const char *windows)
 {
@@ -475,12 +510,23 @@ static void dpr(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kv_heads), cmocka_unit_test(kv_heads_32), cmocka_unit_test(classes_by_type),
-        cmocka_unit_test(mixtures), cmocka_unit_test(layer_bases), cmocka_unit_test(class_defaults),
-        cmocka_unit_test(windows),  cmocka_unit_test(gemma),       cmocka_unit_test(gpt_2),
-        cmocka_unit_test(gpt_neo),  cmocka_unit_test(exaone_3),    cmocka_unit_test(gte),
-        cmocka_unit_test(deberta),  cmocka_unit_test(longformer),  cmocka_unit_test(glm_flash),
-        cmocka_unit_test(dpr),      cmocka_unit_test(folders)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kv_heads),
+                                       cmocka_unit_test(kv_heads_32),
+                                       cmocka_unit_test(classes_by_type),
+                                       cmocka_unit_test(mixtures),
+                                       cmocka_unit_test(layer_bases),
+                                       cmocka_unit_test(class_defaults),
+                                       cmocka_unit_test(latent_classes),
+                                       cmocka_unit_test(windows),
+                                       cmocka_unit_test(gemma),
+                                       cmocka_unit_test(gpt_2),
+                                       cmocka_unit_test(gpt_neo),
+                                       cmocka_unit_test(exaone_3),
+                                       cmocka_unit_test(gte),
+                                       cmocka_unit_test(deberta),
+                                       cmocka_unit_test(longformer),
+                                       cmocka_unit_test(glm_flash),
+                                       cmocka_unit_test(dpr),
+                                       cmocka_unit_test(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
