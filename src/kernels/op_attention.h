@@ -130,8 +130,9 @@ typedef struct proa_attention {
     const float *rel_bias; /* [rel_buckets][H] */
     int32_t rel_buckets, rel_distance;
     bool rel_bidirectional;
-    /* ALiBi (Press et al. 2022): alibi[h] * (k_pos - q_pos) is added; NULL: none. BLOOM's alibi[h] * k_pos is equal: it
-     * differs by a constant for each row, which softmax does not see. */
+    /* ALiBi (Press et al. 2022): -alibi[h] * |k_pos - q_pos| is added, in attention to both sides, too; NULL: none.
+     * BLOOM's alibi[h] * k_pos is equal in causal attention: it differs by a constant for each row, which softmax does
+     * not see. */
     const float *alibi; /* [H] */
     /* Attention sinks (gpt-oss; Xiao et al. 2023): exp(sinks[h]) is added to the denominator of the softmax, like a key
      * with this score and no value; NULL: none. */

@@ -96,6 +96,49 @@ static void mean_case(tester *t, int64_t d)
     canvas_free(&x), canvas_free(&out), canvas_free(&right);
 }
 
+/* ---- mask tokens ---- */
+
+static canvas run_drop(proa_ctx *c, const canvas *out, const int32_t *ids, const proa_spans *spans)
+{
+    canvas y = canvas_clone(out);
+    c->ops->drop_masked(c, y.view, ids, spans, 2, 0.88f);
+    return y;
+}
+
+static void drop_case(tester *t, int64_t d)
+{
+    const proa_spans spans = {.span = spans_of, .count = PROA_COUNT(spans_of), .rows_max = 40, .context_max = 40};
+    const int64_t dims[] = {ROWS, d};
+    int32_t ids[ROWS];
+    if (!takes_turn(t)) return;
+    for (int i = 0; i < ROWS; i++) ids[i] = i * 7 % 5; /* one in five is the mask */
+    canvas out = canvas_make(2, dims, 3, 1);
+    canvas_fill(&out, (uint64_t)d, !device_mode.on);
+    canvas right = run_drop(&t->reference, &out, ids, &spans);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        canvas mine = run_drop(&t->tables[n], &out, ids, &spans);
+        double worst = compare_rows(mine.view, right.view, TOL_NORM);
+        expect(t, worst <= 1, "%d columns: off by %g tolerances", (int)d, worst);
+        expect(t, canvas_guards_hold(&mine), "%d columns: wrote outside the view", (int)d);
+        canvas_free(&mine);
+    }
+    canvas_free(&out), canvas_free(&right);
+}
+
+/* Of four rows one is masked: the others become 0.75 / (3 / 4) of what they were. */
+void check_drop_masked(tester *t)
+{
+    static const int64_t columns[] = {1, 5, 64, 300};
+    const int32_t ids[] = {4, 9, 4, 7};
+    float y[4][2] = {{1, 2}, {3, 5}, {8, 5}, {9, 9}};
+    static const float want[4][2] = {{1, 2}, {0, 0}, {8, 5}, {9, 9}};
+    const proa_span span = {0, 4, 4, 0, 0, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 4, .context_max = 4};
+    t->tables[0].ops->drop_masked(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 4, 2), ids, &spans, 9, 0.75f);
+    expect(t, memcmp(y, want, sizeof want) == 0, "not the rows without the masked one");
+    for (size_t i = 0; i < PROA_COUNT(columns); i++) drop_case(t, columns[i]);
+}
+
 void check_span_mean(tester *t)
 {
     static const int64_t columns[] = {1, 5, 64, 300};

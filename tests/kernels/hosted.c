@@ -570,6 +570,20 @@ static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *s
     download_covered();
 }
 
+static void drop_masked(proa_ctx *c, proa_view y, const int32_t *ids, const proa_spans *spans, int32_t mask,
+                        float keep)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    cover(s.span, s.count * (int64_t)sizeof *s.span);
+    cover(ids, y.shape[0] * (int64_t)sizeof *ids);
+    cover_narrow(y, true);
+    upload_covered();
+    s.span = device_ptr(s.span);
+    device->ops->drop_masked(ctx(), device_view(y), device_ptr(ids), &s, mask, keep);
+    download_covered();
+}
+
 static void act(proa_ctx *c, proa_view x, proa_act act)
 {
     PROA_UNUSED(c);

@@ -191,7 +191,7 @@ const float *proa_attend_bias_of(const proa_attend_block *b, int i, int64_t key,
     const float *relative = a->rel_bias ? relative_of(b, d, tmp) : NULL;
     if (!a->alibi) return relative;
     for (int j = 0; j < PROA_PAGE_TOKENS; j++)
-        tmp[j] = a->alibi[b->head] * (float)((int32_t)d + j) + (relative ? relative[j] : 0.0f);
+        tmp[j] = -a->alibi[b->head] * fabsf((float)((int32_t)d + j)) + (relative ? relative[j] : 0.0f);
     return tmp;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * span_rows.cu - operations on the rows of a sequence: the rows around each row side by side, which a convolution over
- * rows multiplies; and the mean of all rows. */
+ * rows multiplies; the mean of all rows; and rows of mask tokens as zeros. */
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { THREADS = 256, ROWS_MAX = 4096 /* blocks of a span */ };
@@ -35,6 +35,42 @@ static void cuda_unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans 
     });
 }
 
+/* Grid: span, row. Each block counts the rows of its span that are kept. */
+template <typename Y>
+__global__ void drop_masked_kernel(Y *y, int64_t y_row, const int32_t *ids, const proa_span *spans, int d,
+                                   int32_t mask, float keep)
+{
+    gpu_wait();
+    proa_span span = spans[blockIdx.x];
+    __shared__ int kept;
+    if (threadIdx.x == 0) kept = 0;
+    __syncthreads();
+    int mine = 0;
+    for (int i = threadIdx.x; i < span.rows; i += blockDim.x) mine += ids[span.row + i] != mask;
+    if (mine) atomicAdd(&kept, mine);
+    __syncthreads();
+    for (int i = blockIdx.y; i < span.rows; i += gridDim.y) {
+        Y *row = y + (span.row + i) * y_row;
+        bool masked = ids[span.row + i] == mask;
+        float factor = masked ? 0.0f : keep * (float)span.rows / (float)kept;
+        for (int k = threadIdx.x; k < d; k += blockDim.x)
+            row[k] = gpu_saturate<Y>(masked ? 0.0f : factor * gpu_to_f32(row[k]));
+    }
+}
+
+static void drop_masked(proa_ctx *c, proa_view y, const int32_t *ids, const proa_spans *spans, int32_t mask,
+                        float keep)
+{
+    gpu *g = gpu_flushed(c, y);
+    int rows = spans->rows_max < ROWS_MAX ? spans->rows_max : ROWS_MAX;
+    if (spans->count == 0 || rows < 1) return;
+    gpu_by_type(y.dtype, [&](auto type) {
+        using Y = decltype(type);
+        gpu_launch(g, "drop_masked", drop_masked_kernel<Y>, dim3((unsigned)spans->count, (unsigned)rows),
+                   THREADS, 0, (Y *)y.data, y.stride[0], ids, spans->span, (int)y.shape[1], mask, keep);
+    });
+}
+
 /* Grid: span, THREADS columns. */
 template <typename Y, typename X>
 __global__ void span_mean_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const proa_span *spans, int d)
@@ -66,5 +102,5 @@ static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *s
 
 void gpu_fill_span_rows(proa_ops *ops)
 {
-    ops->unfold = cuda_unfold, ops->span_mean = span_mean;
+    ops->unfold = cuda_unfold, ops->span_mean = span_mean, ops->drop_masked = drop_masked;
 }

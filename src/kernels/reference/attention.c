@@ -157,7 +157,7 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
                                          a->rel_bidirectional);
         bias = (double)a->rel_bias[bucket * heads + h];
     }
-    if (a->alibi) bias += (double)a->alibi[h] * (double)(p - at);
+    if (a->alibi) bias -= (double)a->alibi[h] * fabs((double)(p - at));
     dot *= (double)a->scale;
     if (a->soft_cap > 0) dot = (double)a->soft_cap * tanh(dot / (double)a->soft_cap);
     return dot + bias;

@@ -76,6 +76,25 @@ void proa_span_mean_reference(proa_ctx *c, proa_view y, proa_view x, const proa_
     proa_pool_run(c->pool, x.shape[1], 64, mean_columns, &job);
 }
 
+void proa_drop_masked_reference(proa_ctx *c, proa_view y, const int32_t *ids, const proa_spans *spans,
+                                int32_t mask, float keep)
+{
+    PROA_UNUSED(c);
+    for (int64_t s = 0; s < spans->count; s++) {
+        const proa_span *span = &spans->span[s];
+        int64_t kept = 0;
+        for (int64_t i = 0; i < span->rows; i++) kept += ids[span->row + i] != mask;
+        for (int64_t i = 0; i < span->rows; i++) {
+            bool masked = ids[span->row + i] == mask;
+            float factor = masked ? 0 : keep * (float)span->rows / (float)kept;
+            for (int64_t j = 0; j < y.shape[1]; j++) {
+                float *at = at_row(y, span->row + i, j);
+                *at = masked ? 0 : factor * *at;
+            }
+        }
+    }
+}
+
 void proa_add_reference(proa_ctx *c, proa_view y, proa_view a, proa_view b)
 {
     PROA_UNUSED(c);

@@ -68,7 +68,7 @@ __device__ static inline float slope_of(const attention_task &t, int h)
 __device__ static inline float score_mod(const attention_task &t, float x, float bias, float slope, int distance)
 {
     if (t.soft_cap > 0.0f) x = t.soft_cap * tanhf(x / t.soft_cap);
-    return fmaf(slope, (float)distance, x + bias);
+    return fmaf(-slope, fabsf((float)distance), x + bias);
 }
 
 /* The sink of a head; without sinks -INFINITY, whose weight is 0. */
