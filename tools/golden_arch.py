@@ -296,6 +296,24 @@ ALBERT = dict(SMALL, embedding_size=20, num_hidden_layers=3, hidden_act="gelu_ne
 DEBERTA = dict(SMALL, relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0)
 DEBERTA_V2 = dict(drop(DEBERTA, "pos_att_type"), position_buckets=16)
 LONGFORMER = dict(BERT, attention_window=6, type_vocab_size=1, sep_token_id=2)
+# Classes with all heads. ESM has masked tokens in its inputs (case_of).
+ESM = dict(SMALL, pad_token_id=1, mask_token_id=3, token_dropout=True, position_embedding_type="rotary", max_position_embeddings=66)
+ENDINGS = {"": "Model", "_cls": "ForSequenceClassification", "_token": "ForTokenClassification", "_qa": "ForQuestionAnswering",
+           "_mlm": "ForMaskedLM"}
+BERT_LIKE = {
+    "megatron_bert": ("MegatronBert", lambda: transformers.MegatronBertConfig(**SMALL)),
+    "roberta_prelayernorm": ("RobertaPreLayerNorm", lambda: transformers.RobertaPreLayerNormConfig(
+        **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
+    "xlm_roberta_xl": ("XLMRobertaXL", lambda: transformers.XLMRobertaXLConfig(
+        **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
+    "esm": ("Esm", lambda: transformers.EsmConfig(**ESM)),
+    "ernie": ("Ernie", lambda: transformers.ErnieConfig(use_task_id=True, **SMALL)),
+    "rembert": ("RemBert", lambda: transformers.RemBertConfig(input_embedding_size=20, output_embedding_size=56, **SMALL)),
+    "roformer": ("RoFormer", lambda: transformers.RoFormerConfig(embedding_size=20, **SMALL)),
+    "data2vec_text": ("Data2VecText", lambda: transformers.Data2VecTextConfig(
+        **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
+    "jina_embeddings_v3": ("JinaEmbeddingsV3", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
+}
 # Encoders: the class with its head, and its configuration.
 HEADS = {
     "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
@@ -358,6 +376,12 @@ HEADS = {
     "gte_mlm": ("GteForMaskedLM", lambda: transformers.GteConfig(**SMALL)),
     "eurobert": ("EuroBertModel", lambda: transformers.EuroBertConfig(**drop(LM, "head_dim"))),
     "eurobert_mlm": ("EuroBertForMaskedLM", lambda: transformers.EuroBertConfig(**LM)),
+    **{f"{row}{ending}": (f"{family}{head}", config) for row, (family, config) in BERT_LIKE.items() for ending, head in ENDINGS.items()
+       if (row, ending) != ("esm", "_qa")},
+    "roformer_wide": ("RoFormerModel", lambda: transformers.RoFormerConfig(**SMALL)),
+    "clip_text": ("CLIPTextModel", lambda: transformers.CLIPTextConfig(bos_token_id=197, eos_token_id=198, **SMALL)),
+    # ESM-1b: learned positions, normed embeddings.
+    "esm_1b": ("EsmModel", lambda: transformers.EsmConfig(**dict(ESM, position_embedding_type="absolute", emb_layer_norm_before=True))),
     "llama_embed": ("LlamaModel", lambda: transformers.LlamaConfig(**LM)),
     "llama_cls": ("LlamaForSequenceClassification", lambda: transformers.LlamaConfig(num_labels=1, **LM)),
     "mistral_embed": ("MistralModel", lambda: transformers.MistralConfig(sliding_window=5, **LM)),
@@ -397,7 +421,8 @@ DECODERS = {
 }
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.
-FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR")
+FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR", "MegatronBert", "RobertaPreLayerNorm",
+            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
 LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
@@ -437,7 +462,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
     random = torch.Generator().manual_seed(seed)
     plus_one = type(model).__name__.startswith(("Gemma", "VaultGemma", "Qwen3Next", "Qwen3_5"))
     for name, p in model.named_parameters():
-        if type(model).__name__.startswith(("Marian", "Pegasus")) and "embed_positions" in name:  # sinusoids, which no checkpoint has
+        if type(model).__name__.startswith(("Marian", "Pegasus", "RoFormer")) and "embed_positions" in name:  # sinusoids, which no checkpoint need have
             continue
         values = torch.randn(p.shape, generator=random)
         stored_plus_one = plus_one and "linear_attn.norm" not in name
@@ -498,12 +523,16 @@ def make_head(row):
     norms = ("norm", "ln_", "LayerNorm") if name.startswith(FAMILIES) else ("norm", "ln_")
     model = getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval()
     fill(model, 1, norms).tie_weights()
+    if row == "esm":  # as ESM-2 was trained and published
+        model.rotary_embeddings.inv_freq = model.rotary_embeddings.inv_freq.half().float()
     kind, cases = ("cls" if "For" in name else "enc"), []
     prompts = prompts_of(1, LONG_PROMPTS if row in LONG else PROMPTS)
     if row in DECODERS and "ForSequence" in name:  # padding behind and before, and nothing else
         prompts += [[*prompts[0], 0, 0], [0, 0, *prompts[0]], [0, 0, 0]]
     for ids in prompts:
         types = {}
+        if row.startswith("esm") and len(ids) > 1:
+            ids[2] = ids[-1] = model.config.mask_token_id
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})
@@ -611,6 +640,12 @@ def name_layers(path):
     """As they are published; transformers 5.24 saves them with the names of the vision tower's blocks."""
     tensors = safetensors.torch.load_file(path)
     named = {n.replace("language_model.model.blocks.", "language_model.model.layers."): t for n, t in tensors.items()}
+def publish_esm(path):
+    """The names of the published files: the frequencies in each layer."""
+    tensors = safetensors.torch.load_file(path)
+    freqs = tensors.pop("encoder.layer.*.attention.self.rotary_embeddings.inv_freq")
+    named = {k.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): v for k, v in tensors.items()}
+    named |= {f"encoder.layer.{i}.attention.self.rotary_embeddings.inv_freq": freqs.clone() for i in range(2)}
     safetensors.torch.save_file(named, path, {"format": "pt"})
 
 
@@ -633,6 +668,8 @@ def save(row, model, kind, cases):
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")
+    if row == "esm":
+        publish_esm(FOLDER / row / "model.safetensors")
     if row == "qwen3_vl_moe":
         transpose_experts(FOLDER / row / "model.safetensors")
     golden = {"transformers": transformers.__version__, "class": type(model).__name__, "kind": kind,

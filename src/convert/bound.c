@@ -305,7 +305,8 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
 /* clang-format off */
 #define SIZES(F) \
     F(hidden) F(layers) F(encoder_layers) F(heads) F(kv_heads) F(head_dim) F(ffn) F(embed) \
-    F(types) F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
+    F(types) F(tasks) F(head_embed) F(embed_normed) F(mask_id) \
+    F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
     F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
@@ -313,7 +314,8 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain)
 #define FACTORS(F) \
-    F(norm_eps) F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
+    F(norm_eps) F(mask_keep) \
+    F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
     F(query_scale.beta) F(step_min) F(step_max) F(router.scale) F(factors.mix) F(factors.mix_out) \
     F(factors.attention_out) F(factors.ffn_up) F(factors.ffn_out) F(factors.parts[0]) F(factors.parts[1]) \

@@ -142,7 +142,9 @@ static const struct size_range {
     SIZE(context, 1, PROA_CONTEXT_MAX),
     SIZE(position_offset, 0, PROA_CONTEXT_MAX),
     SIZE(embed, 1, PROA_HIDDEN_MAX),
+    SIZE(head_embed, 1, PROA_HIDDEN_MAX),
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
+    SIZE(tasks, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(labels, 0, PROA_LABELS_MAX),
     SIZE(experts, 0, PROA_EXPERTS_MAX),
     SIZE(expert_ffn, 0, PROA_FFN_MAX),
@@ -271,6 +273,7 @@ static proa_status derive_sizes(proa_config *c, proa_err *err)
     if (proa_config_attends(c, PROA_SOME_LAYER)) PROA_TRY(derive_heads(c, err));
     else c->heads = c->kv_heads = c->head_dim = 0, c->attention_scale = 1;
     if (c->embed == 0) c->embed = c->hidden;
+    if (c->head_embed == 0) c->head_embed = c->embed;
     if (c->logit_scale == 0) c->logit_scale = 1;
     if (c->embed_scale == 0) c->embed_scale = 1;
     if (c->residual_scale == 0) c->residual_scale = 1;
@@ -373,6 +376,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_POSITIONS: return c->context + c->position_offset;
     case PROA_DIM_EMBED: return c->embed;
     case PROA_DIM_TYPES: return c->types;
+    case PROA_DIM_TASKS: return c->tasks;
+    case PROA_DIM_HEAD_EMBED: return c->head_embed;
+    case PROA_DIM_ROTARY_HALF: return c->rotary_dim / 2;
     case PROA_DIM_SEGMENTS: return c->segments;
     case PROA_DIM_LABELS: return c->labels;
     case PROA_DIM_BUCKETS: return c->rel_buckets;
@@ -431,8 +437,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE: return c->rotary_dim;
-    case PROA_REG_E:
-    case PROA_REG_HE: return c->embed;
+    case PROA_REG_E: return c->embed;
+    case PROA_REG_HE: return c->head_embed;
     case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
     case PROA_REG_HEADS_PART: return proa_dim_size(c, PROA_DIM_Q);
     case PROA_REG_HEADS_ALL: return c->all_heads * c->head_dim;

@@ -69,6 +69,8 @@ typedef enum proa_reg {
     W(TOKENS, "tokens", NONE)                                                                                \
     W(POSITIONS, "positions", NONE)                                                                          \
     W(TYPES, "types", NONE)                                                                                  \
+    W(TASKS, "tasks", NONE)                                                                                  \
+    W(INV_FREQ, "inv_freq", NONE)                                                                            \
     W(PROJECT_IN, "project_in", NONE)                                                                        \
     W(PROJECT_IN_NORM, "project_in_norm", NONE)                                                              \
     W(EMBED_NORM, "embed_norm", NONE)                                                                        \
@@ -150,6 +152,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
 #define PROA_STEP_LIST(S)                                                                                    \
     S(END, "end")                                                                                            \
     S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
+    S(DROP_MASKED, "drop_masked")   /* rows of out of mask tokens = 0, the others scaled for it */           \
     S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
     S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
     S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w, or all as one row */    \
@@ -208,7 +211,8 @@ typedef enum proa_step_op {
     C(PLAIN, !c->gated)                                                                                      \
     C(ATTN_BIAS, c->attention_bias)                                                                          \
     C(MLP_BIAS, c->mlp_bias)                                                                                 \
-    C(QK_NORM, c->qk_norm)   /* the heads of q and k are normed */                                           \
+    C(QK_NORM, c->qk_norm) /* the heads of q and k are normed */                                             \
+    C(QK_PLAIN, !c->qk_norm)                                                                                 \
     C(PARALLEL, c->parallel) /* attention and FFN side by side, both of the layer's input */                 \
     C(SEQUENTIAL, !c->parallel)                                                                              \
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
@@ -257,9 +261,12 @@ typedef enum proa_step_op {
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
-    C(TYPED, c->types > 0)          /* token types are embedded */                                           \
-    C(CONVOLVED, c->conv_width > 0) /* a convolution follows the first layer */                              \
-    C(OF_MEAN, c->head_of_mean)     /* the head computes the mean of the rows of an input */                 \
+    C(TYPED, c->types > 0)             /* token types are embedded */                                        \
+    C(TASKED, c->tasks > 0)            /* and a task, the first one of a table */                            \
+    C(EMBED_NORMED, c->embed_normed)   /* embeddings are normed before the first layer */                    \
+    C(MASKS_DROPPED, c->mask_keep > 0) /* embeddings of mask tokens are zeros, others scaled */              \
+    C(CONVOLVED, c->conv_width > 0)    /* a convolution follows the first layer */                           \
+    C(OF_MEAN, c->head_of_mean)        /* the head computes the mean of the rows of an input */              \
     C(OF_ROW, !c->head_of_mean)                                                                              \
     C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
     C(REL_NORMED, c->relative.normed)                                                                        \
@@ -292,6 +299,7 @@ enum proa_step_flags {
                               weights multiply what the experts read */
     PROA_OF_POS = 1 << 4,      /* EMBED: by position */
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
+    PROA_OF_NONE = 1 << 25,    /* EMBED: the first row of the table, for all */
     PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
@@ -352,6 +360,9 @@ typedef enum proa_dim {
     PROA_DIM_POSITIONS, /* context + position_offset */
     PROA_DIM_EMBED,     /* of the embedding table */
     PROA_DIM_TYPES,
+    PROA_DIM_TASKS,
+    PROA_DIM_HEAD_EMBED,  /* of the matrix of the head */
+    PROA_DIM_ROTARY_HALF, /* rotary_dim / 2 */
     PROA_DIM_SEGMENTS,
     PROA_DIM_LABELS,
     PROA_DIM_BUCKETS,
@@ -451,6 +462,9 @@ typedef enum proa_head_form {
     PROA_FORM_SPANS   /* ...ForQuestionAnswering: scores of start and end of each token */
 } proa_head_form;
 
+/* Which vector of an input is its embedding, where neither its folder nor the request says it. */
+typedef enum proa_embeds { PROA_EMBEDS_MEAN, PROA_EMBEDS_FIRST, PROA_EMBEDS_LAST } proa_embeds;
+
 /* One stack of layers: the programs before, in and after them. Programs end with PROA_STEP_END. */
 typedef struct proa_stack {
     const proa_step *embed, *layer, *after; /* after: once after the last layer (encoder: final norm) */
@@ -493,7 +507,8 @@ typedef struct proa_arch {
     const struct proa_arch *decoder;
     proa_head_form form;
     proa_head_rows head_rows;
-    proa_dim outputs; /* columns of OUT */
+    proa_embeds embeds; /* of an encoder */
+    proa_dim outputs;   /* columns of OUT */
     /* Sets the fields that no key gives; the arena is the model's. */
     proa_status (*finish)(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err);
 } proa_arch;
@@ -677,6 +692,51 @@ typedef struct proa_arch {
     A(xlnet_cls)                                                                                             \
     A(xlnet_tok)                                                                                             \
     A(xlnet_qa)                                                                                              \
+    A(megatron_bert)                                                                                         \
+    A(megatron_bert_cls)                                                                                     \
+    A(megatron_bert_token)                                                                                   \
+    A(megatron_bert_qa)                                                                                      \
+    A(megatron_bert_mlm)                                                                                     \
+    A(roberta_prelayernorm)                                                                                  \
+    A(roberta_prelayernorm_cls)                                                                              \
+    A(roberta_prelayernorm_token)                                                                            \
+    A(roberta_prelayernorm_qa)                                                                               \
+    A(roberta_prelayernorm_mlm)                                                                              \
+    A(xlm_roberta_xl)                                                                                        \
+    A(xlm_roberta_xl_cls)                                                                                    \
+    A(xlm_roberta_xl_token)                                                                                  \
+    A(xlm_roberta_xl_qa)                                                                                     \
+    A(xlm_roberta_xl_mlm)                                                                                    \
+    A(esm)                                                                                                   \
+    A(esm_cls)                                                                                               \
+    A(esm_token)                                                                                             \
+    A(esm_mlm)                                                                                               \
+    A(ernie)                                                                                                 \
+    A(ernie_cls)                                                                                             \
+    A(ernie_token)                                                                                           \
+    A(ernie_qa)                                                                                              \
+    A(ernie_mlm)                                                                                             \
+    A(rembert)                                                                                               \
+    A(rembert_cls)                                                                                           \
+    A(rembert_token)                                                                                         \
+    A(rembert_qa)                                                                                            \
+    A(rembert_mlm)                                                                                           \
+    A(roformer)                                                                                              \
+    A(roformer_cls)                                                                                          \
+    A(roformer_token)                                                                                        \
+    A(roformer_qa)                                                                                           \
+    A(roformer_mlm)                                                                                          \
+    A(jina_bert)                                                                                             \
+    A(jina_bert_cls)                                                                                         \
+    A(jina_bert_token)                                                                                       \
+    A(jina_bert_qa)                                                                                          \
+    A(jina_bert_mlm)                                                                                         \
+    A(jina_embeddings_v3)                                                                                    \
+    A(jina_embeddings_v3_cls)                                                                                \
+    A(jina_embeddings_v3_token)                                                                              \
+    A(jina_embeddings_v3_qa)                                                                                 \
+    A(jina_embeddings_v3_mlm)                                                                                \
+    A(clip_text)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \
     A(modernbert_cls)                                                                                        \

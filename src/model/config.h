@@ -35,7 +35,9 @@ typedef struct proa_config {
     int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
+    int64_t head_embed;      /* columns of the head of a masked language model; read as 0: embed */
     int64_t types, labels;
+    int64_t tasks;    /* rows of a table of tasks, of which the first is used (ERNIE) */
     int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
     /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
     int64_t experts, expert_ffn, shared_ffn;
@@ -71,6 +73,7 @@ typedef struct proa_config {
     double norm_eps;
     proa_act act;
     bool learned_positions; /* added to the tokens' embeddings */
+    bool embed_normed;      /* and then they are normed (encoders whose layers begin with a norm) */
     proa_act head_act;      /* of the head's dense layer, if it is not `act` */
     bool gated;             /* T5: act(wi_0 x) * wi_1 x instead of act(wi x) */
     bool tied;              /* the head is the embedding table */
@@ -85,8 +88,12 @@ typedef struct proa_config {
     bool bare_norms;        /* norms have no weights and no biases (Galactica) */
     double attention_scale; /* of q k^T */
     bool layer_scaled;      /* divided by the number of the layer, from 1 on (GPT-2) */
-    double logit_scale;     /* of the head's input: T5 v1.0's d^-0.5 */
-    double embed_scale;     /* of the embedded tokens: Gemma's sqrt(hidden) */
+    /* Embeddings of the token mask_id are zeros; the others are scaled by mask_keep over the share that is not masked
+     * (ESM); 0: not */
+    double mask_keep;
+    int64_t mask_id;
+    double logit_scale; /* of the head's input: T5 v1.0's d^-0.5 */
+    double embed_scale; /* of the embedded tokens: Gemma's sqrt(hidden) */
     bool embed_scale_apart; /* transformers applies it behind the embedding's module: PEFT's inputs are without it */
     proa_factors factors;
     double residual_scale;           /* of what attention and FFN add to the residual stream (Granite) */

@@ -166,15 +166,26 @@ static void do_embed(const proa_step_frame *f, const proa_step *s)
     float scale = embed_scale(f, s, p->table.dtype);
     proa_view table = p->table;
     if (s->flags & PROA_OF_POS) table = proa_view_rows(table, f->m->config.position_offset, table.shape[0]);
+    if (s->flags & PROA_OF_NONE) table.stride[0] = 0; /* the first row, whatever the id */
     c->ops->embed(c, output_view(f, s), table, ids, scale, s->flags & PROA_ADD);
     if (s->w == PROA_SLOT_TOKENS)
         proa_frame_upload_embeds(f, s->out, true, s->flags & PROA_INPUTS ? scale : 1);
+}
+
+static void do_drop_masked(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    f->m->ctx.ops->drop_masked(&f->m->ctx, proa_frame_rows(f, s->out, f->first + f->rows), f->batch->ids,
+                               &f->batch->self, (int32_t)c->mask_id, (float)c->mask_keep);
 }
 
 static void do_rope_table(const proa_step_frame *f, const proa_step *s)
 {
     proa_ctx *c = &f->m->ctx;
     const proa_rope_freqs *freqs = s->out == PROA_REG_LOCAL_ROPE ? &f->m->local_rope : &f->m->rope;
+    proa_rope_freqs stored = *freqs;
+    if (s->w == PROA_SLOT_INV_FREQ && layer_param(f, s->w)->parts)
+        stored.inv_freq = layer_param(f, s->w)->values, freqs = &stored;
     const int32_t *positions = s->flags & PROA_BLOCK ? f->batch->block_positions : f->batch->positions;
     c->ops->rope_table(c, proa_frame_register(f, s->out), positions, f->batch->lengths, freqs);
 }
@@ -793,6 +804,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GROUP_NORM] = do_group_norm,
     [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_SPAN_MEAN] = do_span_mean,
+    [PROA_STEP_DROP_MASKED] = do_drop_masked,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
     [PROA_STEP_HEADS_LINEAR] = do_heads_linear,

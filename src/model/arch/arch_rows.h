@@ -89,8 +89,12 @@
  *
  * EMBED(W)              X = W[ids]                           W [vocab, H]
  * EMBED_TO(OUT, W, flags)
- *                       OUT = W[ids], with OF_POS W[positions], with OF_TYPE W[token types]; ADD: added to OUT
+ *                       OUT = W[ids], with OF_POS W[positions], with OF_TYPE W[token types], with OF_NONE the first
+ *                       row of W; ADD: added to OUT
+ * DROP_MASKED(OUT)      rows of OUT of the token mask_id = 0, the others *= mask_keep / the share of these others in
+ *                       their sequence, if the configuration has a mask_keep
  * ROPE_TABLE            ROPE = cosines and sines of the step's positions, [T, rotary_dim], for all layers
+ * ROPE_TABLE_OF(W)      the same by frequencies of the checkpoint, W [rotary_dim / 2], if it has them
  * LOCAL_ROPE_TABLE      the same for the layers with a window, if they have other frequencies
  * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
  * NORM_IF(COND, ...)    the same under a condition
@@ -169,8 +173,10 @@
 
 #define EMBED(W)                      STEP(EMBED, NONE, X, W, 0)
 #define EMBED_TO(OUT, W, flags)       STEP(EMBED, NONE, OUT, W, flags)
+#define DROP_MASKED(OUT)              STEP_BARE(DROP_MASKED, NONE, OUT, IF(MASKS_DROPPED))
 #define ROPE_TABLE                    STEP_BARE(ROPE_TABLE, NONE, ROPE, 0)
 #define LOCAL_ROPE_TABLE              STEP_BARE(ROPE_TABLE, NONE, LOCAL_ROPE, IF(LOCAL_ROPE))
+#define ROPE_TABLE_OF(W)              STEP(ROPE_TABLE, NONE, ROPE, W, IF(ROTARY))
 #define ROPE_TABLE_IF(COND)           STEP_BARE(ROPE_TABLE, NONE, ROPE, IF(COND))
 #define NORM(IN, OUT, W)              STEP(NORM, IN, OUT, W, 0)
 #define NORM_IF(COND, IN, OUT, W)     STEP(NORM, IN, OUT, W, IF(COND))
@@ -227,6 +233,7 @@ enum {
     CAPPED  = PROA_CAPPED,  /* then logit_cap * tanh(y / logit_cap) */
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
+    OF_NONE = PROA_OF_NONE,
     CONV_ACT     = PROA_CONV_ACT,     /* then the activation of the convolution */
     OF_K    = PROA_OF_K,
     KEEP    = PROA_KEEP,
@@ -248,6 +255,7 @@ enum {
 /* The layer of BERT and of the encoders after it: attention and a plain FFN, each normed together with its input. */
 #define POST_NORM_LAYER          \
     LINEAR(X, QKV, QKV,  0),     \
+    ROTATE_IF(ROTARY),           \
     KV_APPEND,                   \
     ATTEND,                      \
     LINEAR(A, D,   O,    ADD_X), \
@@ -255,6 +263,19 @@ enum {
     LINEAR(X, U,   UP,   ACT),   \
     LINEAR(U, D,   DOWN, ADD_X), \
     NORM  (D, X,   FFN_NORM),    \
+    END
+
+/* The layer of encoders that norm what attention and the FFN read. */
+#define PRE_NORM_LAYER           \
+    NORM  (X, N,   ATTN_NORM),   \
+    LINEAR(N, QKV, QKV,  0),     \
+    ROTATE_IF(ROTARY),           \
+    KV_APPEND,                   \
+    ATTEND,                      \
+    LINEAR(A, X,   O,    ADD),   \
+    NORM  (X, N,   FFN_NORM),    \
+    LINEAR(N, U,   UP,   ACT),   \
+    LINEAR(U, X,   DOWN, ADD),   \
     END
 
 /* ---- The row. ---- */

@@ -482,7 +482,11 @@ static void folders(void **state)
                                           {"Qwen3ForCausalLM", "qwen3_embed"},
                                           {"GemmaForCausalLM", "gemma_embed"},
                                           {"LlamaForSequenceClassification", "llama_cls"},
-                                          {"CohereForCausalLM", "cohere"}};
+                                          {"CohereForCausalLM", "cohere"},
+                                          {"JinaBertForMaskedLM", "jina_bert"},
+                                          {"JinaEmbeddingsV3ForMaskedLM", "jina_embeddings_v3"},
+                                          {"MegatronBertForMaskedLM", "megatron_bert"},
+                                          {"EsmForMaskedLM", "esm"}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         proa_err err;
         proa_json *json = NULL;
@@ -508,25 +512,72 @@ static void dpr(void **state)
             "'projection_dim' 128");
 }
 
+/* jina-embeddings-v2-base-en, -base-code, jina-reranker-v1; ESM-2, ESM-1b; relatives of BERT. */
+static void bert_relatives(void **state)
+{
+    PROA_UNUSED(state);
+#define ALIBI "\"position_embedding_type\":\"alibi\","
+#define CODE  "\"auto_map\":{\"AutoModel\":\"jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel\"},"
+    fixture f;
+    read_class(&f, "JinaBertForMaskedLM", ALIBI "\"feed_forward_type\":\"geglu\",\"emb_pooler\":\"mean\",");
+    assert_true(f.c.gated && !f.c.qk_norm && f.c.alibi_max == 8 && f.c.act == PROA_ACT_GELU);
+    proa_arena_release(&f.arena);
+    read_class(&f, "JinaBertForSequenceClassification",
+               ALIBI CODE "\"feed_forward_type\":\"reglu\",\"emb_pooler\":null,");
+    assert_true(f.c.gated && f.c.qk_norm && f.c.act == PROA_ACT_RELU);
+    proa_arena_release(&f.arena);
+    read_class(&f, "JinaBertModel", "\"hidden_act\":\"gelu\",");
+    assert_true(!f.c.gated && f.c.learned_positions && f.c.alibi_max == 0);
+    proa_arena_release(&f.arena);
+#define REFUSED(class, more, text)                                                                           \
+    refused("{\"architectures\":[\"" class "\"]," more SIZES "}", PROA_UNSUPPORTED, text)
+    REFUSED("JinaBertModel", ALIBI "\"feed_forward_type\":\"swiglu\",", "'feed_forward_type' 'swiglu'");
+    REFUSED("JinaBertModel", ALIBI CODE, "'feed_forward_type' original with norms");
+    REFUSED("JinaBertModel", ALIBI "\"emb_pooler\":\"cls\",", "'emb_pooler' 'cls'");
+    REFUSED("JinaBertModel", "\"position_embedding_type\":\"relative_key\",",
+            "'position_embedding_type' 'relative_key'");
+    REFUSED("EsmForMaskedLM", "\"is_folding_model\":true,", "'is_folding_model' true");
+    REFUSED("RoFormerModel", "\"rotary_value\":true,", "'rotary_value' true");
+    REFUSED("MegatronBertModel", "\"position_embedding_type\":\"relative_key\",", "'position_embedding_type'");
+    read_class(&f, "EsmModel",
+               "\"position_embedding_type\":\"rotary\",\"token_dropout\":true,\"mask_token_id\":32,");
+    near(f.c.mask_keep, 0.88);
+    assert_true(f.c.mask_id == 32 && f.c.rotary_dim == 8 && f.c.context == 1026 && !f.c.learned_positions);
+    proa_arena_release(&f.arena);
+    read_class(&f, "EsmModel", "\"emb_layer_norm_before\":true,\"pad_token_id\":1,");
+    assert_true(f.c.mask_keep == 0 && f.c.embed_normed && f.c.position_offset == 2 && f.c.context == 1024);
+    proa_arena_release(&f.arena);
+    read_class(&f, "ErnieModel", "\"use_task_id\":true,");
+    assert_int_equal(f.c.tasks, 3);
+    proa_arena_release(&f.arena);
+    read_class(&f, "JinaEmbeddingsV3Model",
+               "\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":20000.0},");
+    near(f.c.rope.theta, 20000);
+    proa_arena_release(&f.arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kv_heads),
-                                       cmocka_unit_test(kv_heads_32),
-                                       cmocka_unit_test(classes_by_type),
-                                       cmocka_unit_test(mixtures),
-                                       cmocka_unit_test(layer_bases),
-                                       cmocka_unit_test(class_defaults),
-                                       cmocka_unit_test(latent_classes),
-                                       cmocka_unit_test(windows),
-                                       cmocka_unit_test(gemma),
-                                       cmocka_unit_test(gpt_2),
-                                       cmocka_unit_test(gpt_neo),
-                                       cmocka_unit_test(exaone_3),
-                                       cmocka_unit_test(gte),
-                                       cmocka_unit_test(deberta),
-                                       cmocka_unit_test(longformer),
-                                       cmocka_unit_test(glm_flash),
-                                       cmocka_unit_test(dpr),
-                                       cmocka_unit_test(folders)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kv_heads),
+        cmocka_unit_test(kv_heads_32),
+        cmocka_unit_test(classes_by_type),
+        cmocka_unit_test(mixtures),
+        cmocka_unit_test(layer_bases),
+        cmocka_unit_test(class_defaults),
+        cmocka_unit_test(latent_classes),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(gemma),
+        cmocka_unit_test(gpt_2),
+        cmocka_unit_test(gpt_neo),
+        cmocka_unit_test(exaone_3),
+        cmocka_unit_test(gte),
+        cmocka_unit_test(deberta),
+        cmocka_unit_test(longformer),
+        cmocka_unit_test(glm_flash),
+        cmocka_unit_test(dpr),
+        cmocka_unit_test(folders),
+        cmocka_unit_test(bert_relatives),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
