@@ -178,6 +178,18 @@ def bert_folder():
         ["a [MASK] b<x>Hello", "Hello[SEP] x [CLS]"])
 
 
+def esm_folder():
+    """Amino acids, which the class finds wherever they are in a text."""
+    import transformers
+    pieces = ["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+    write("esm_files", "vocab.txt", "\n".join(pieces))
+    write("esm_files", "tokenizer_config.json", json.dumps({"tokenizer_class": "EsmTokenizer"}) + "\n")
+    tok = transformers.EsmTokenizer(str(OUT / "esm_files/vocab.txt"))
+    golden("esm_files", f"transformers {transformers.__version__} EsmTokenizer", lambda t: tok(t)["input_ids"],
+           lambda ids: tok.decode(ids, skip_special_tokens=True),
+           ["MKTAYIAKQRQISFVKSHFSRQ", "M K T <mask> V", "MK<mask>LL<null_1>x yA", "ABa1 <cls>", "<unk>J"])
+
+
 # ---- subword-nmt ----
 
 
@@ -286,6 +298,7 @@ FOLDERS = {
         "added_tokens_decoder": {"600": added("<|endoftext|>", special=True), "601": added("<|im_start|>", special=True),
                                  "602": added("<|im_end|>", special=True), "603": added("<tool>", special=False)}}),
     "bert_files": bert_folder,
+    "esm_files": esm_folder,
     "xlmr_files": fairseq_folder("xlmr_files", "unigram", ["a <mask> b<s>c</s> <unk>", "<pad> the"], tokenizer_class="XLMRobertaTokenizer"),
     "camembert_files": fairseq_folder("camembert_files", "unigram", ["a <mask> b</s> <unk>", "<pad> the"], tokenizer_class="CamembertTokenizer"),
     "xglm_files": fairseq_folder("xglm_files", "unigram", ["a <s> b</s> <unk>", "<madeupword3> the"], tokenizer_class="XGLMTokenizer"),

@@ -181,12 +181,15 @@ static proa_status open_model(proa_tokenizer **out, folder *f)
 
 /* ---- what is written as a tokenizer.json ---- */
 
-static proa_status open_wordpiece(proa_tokenizer **out, folder *f)
+static proa_status open_vocab_txt(proa_tokenizer **out, folder *f)
 {
+    bool residues = proa_str_is(proa_json_str(proa_json_get(f->config, "tokenizer_class")), "EsmTokenizer");
     proa_buf lines, json;
     proa_buf_init(&json, (size_t)PROA_TOKENIZER_BYTES_MAX);
     proa_status status = proa_files_read(&lines, f->files, f->name, PROA_TOKENIZER_BYTES_MAX, f->err);
-    if (status == PROA_OK) status = proa_wordpiece_write(&json, proa_buf_view(&lines), f->config, f->err);
+    if (status == PROA_OK)
+        status = (residues ? proa_residues_write : proa_wordpiece_write)(&json, proa_buf_view(&lines),
+                                                                         f->config, f->err);
     if (status == PROA_OK) status = open_written(out, f, &json);
     proa_buf_release(&lines);
     proa_buf_release(&json);
@@ -228,7 +231,7 @@ static proa_status open_folder(proa_tokenizer **out, folder *f)
     if (vocabulary_of(f) && has_codes(f)) return open_listed(out, f, vocabulary_of(f), open_codes_file);
     if (has_model(f)) return open_model(out, f);
     if (only_file(f, ".tiktoken")) return open_model_file(out, f, NULL);
-    if (has_file(f, "vocab.txt")) return open_wordpiece(out, f);
+    if (has_file(f, "vocab.txt")) return open_vocab_txt(out, f);
     if (has_file(f, "merges.txt") && has_file(f, "vocab.json")) return open_byte_bpe(out, f);
     if (proa_str_is(proa_json_str(proa_json_get(f->config, "tokenizer_class")), "ByT5Tokenizer"))
         return open_bytes(out, f);

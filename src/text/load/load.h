@@ -45,6 +45,9 @@ bool proa_next_line(proa_str *rest, proa_str *line);
  * vocab.txt: BERT's, one piece a line, the id is the line. */
 PROA_MUST_CHECK proa_status proa_wordpiece_write(proa_buf *out, proa_str lines, const proa_json *config,
                                                  proa_err *err);
+/* vocab.txt of EsmTokenizer: pieces (amino acids) that are found wherever they are in a text. */
+PROA_MUST_CHECK proa_status proa_residues_write(proa_buf *out, proa_str lines, const proa_json *config,
+                                                proa_err *err);
 /* vocab.json with merges.txt: byte-level BPE, whose class says what surrounds a text (GPT-2 without a class). */
 PROA_MUST_CHECK proa_status proa_byte_bpe_write(proa_buf *out, proa_str vocab, proa_str merges,
                                                 const proa_json *config, proa_err *err);

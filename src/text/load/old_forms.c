@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * old_forms.c - writes a tokenizer.json for folders that have none: vocab.txt (BERT), vocab.json with merges.txt
+ * old_forms.c - writes a tokenizer.json for folders that have none: vocab.txt (BERT, ESM), vocab.json with merges.txt
  * (GPT-2 and what came after it), and ByT5, which has no file at all.
  * Facts: transformers' convert_slow_tokenizer.py, and the defaults of its tokenizer classes. */
 #include "base/limits.h"
@@ -209,6 +209,69 @@ proa_status proa_wordpiece_write(proa_buf *out, proa_str lines, const proa_json 
 {
     writer w = writer_of(out, config, 0, err);
     proa_status status = write_wordpiece(&w, lines);
+    writer_release(&w);
+    return status;
+}
+
+/* ---- a vocab.txt of residues ---- */
+
+static const special_name esm_names[] = {{"unk_token", "<unk>", false},   {"cls_token", "<cls>", false},
+                                         {"pad_token", "<pad>", false},   {"eos_token", "<eos>", false},
+                                         {"mask_token", "<mask>", false}, {NULL, NULL, false}};
+/* What Python's str.split() splits at. */
+#define PYTHON_SPACES "[\\\\s\\u001c-\\u001f\\u0085]+"
+
+/* Every piece is an added token; the special ones are known by their keys. */
+static proa_status list_residues(writer *w, proa_str lines, int64_t count)
+{
+    proa_str line;
+    w->cap = count + (int64_t)PROA_COUNT(esm_names);
+    w->list = PROA_ARENA_NEW(&w->arena, added, w->cap);
+    for (const special_name *n = esm_names; n->key; n++) {
+        proa_str content = proa_config_token(w->config, n->key);
+        put_token(w, (added){content.len ? content : proa_str_c(n->usual), -1, NULL, true, false});
+    }
+    for (int32_t i = 0; proa_next_line(&lines, &line); i++) {
+        proa_map_put(&w->ids, line, i);
+        put_token(w, (added){line, -1, NULL, false, false});
+    }
+    return write_added(w);
+}
+
+static proa_status write_residues(writer *w, proa_str lines)
+{
+    proa_str line, rest = lines, unk = proa_config_token(w->config, "unk_token");
+    int64_t count = 0;
+    bool first = true;
+    while (proa_next_line(&rest, &line)) count++;
+    if (count > PROA_VOCAB_MAX)
+        return PROA_FAIL(w->err, LIMIT, "vocab.txt has %lld lines, at most %d are allowed", (long long)count,
+                         PROA_VOCAB_MAX);
+    proa_buf_char(w->out, '{');
+    PROA_TRY(list_residues(w, lines, count));
+    int64_t cls = special_id(w, esm_names, "cls_token"), eos = special_id(w, esm_names, "eos_token");
+    proa_buf_str(w->out, proa_str_c("\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Removed\","
+                                    "\"pattern\":{\"Regex\":\"" PYTHON_SPACES "\"}},"));
+    if (cls >= 0 && eos >= 0)
+        proa_buf_printf(
+            w->out, "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"\",%lld],\"cls\":[\"\",%lld]},",
+            (long long)eos, (long long)cls);
+    proa_buf_str(w->out, proa_str_c("\"model\":{\"type\":\"WordLevel\",\"unk_token\":"));
+    proa_buf_json_str(w->out, unk.len ? unk : proa_str_c("<unk>"));
+    proa_buf_str(w->out, proa_str_c(",\"vocab\":{"));
+    for (int64_t i = 0; proa_next_line(&lines, &line); i++) {
+        put_comma(w->out, &first);
+        proa_buf_json_str(w->out, line);
+        proa_buf_printf(w->out, ":%lld", (long long)i);
+    }
+    proa_buf_str(w->out, proa_str_c("}}}"));
+    return PROA_OK;
+}
+
+proa_status proa_residues_write(proa_buf *out, proa_str lines, const proa_json *config, proa_err *err)
+{
+    writer w = writer_of(out, config, 0, err);
+    proa_status status = write_residues(&w, lines);
     writer_release(&w);
     return status;
 }
