@@ -126,6 +126,16 @@ bool proa_engine_is_headless(const proa_engine *engine)
     return engine->model->arch->kind == PROA_KIND_ENCODER && engine->model->plan.headless;
 }
 
+bool proa_engine_embeds_first(const proa_engine *engine)
+{
+    return engine->model->arch->embeds == PROA_EMBEDS_FIRST;
+}
+
+bool proa_engine_embeds_last(const proa_engine *engine)
+{
+    return engine->model->arch->embeds == PROA_EMBEDS_LAST;
+}
+
 bool proa_engine_kind_of(proa_kind *out, const proa_json *config, bool modules)
 {
     const proa_arch *arch;

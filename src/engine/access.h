@@ -15,6 +15,9 @@ const proa_files *proa_engine_files(const proa_engine *engine);
 bool proa_engine_has_head_row(const proa_engine *engine);
 bool proa_engine_has_pooler(const proa_engine *engine);
 bool proa_engine_is_headless(const proa_engine *engine);
+/* Whether the embedding of an encoder is the first or the last row, where nothing else is said; else the mean. */
+bool proa_engine_embeds_first(const proa_engine *engine);
+bool proa_engine_embeds_last(const proa_engine *engine);
 /* Whether a folder holds a model: a config.json, or a checkpoint that brings its own configuration. */
 bool proa_engine_in_folder(const char *dir);
 /* The kind of model that a config.json describes, in a folder with or without modules.json; false: of none that is

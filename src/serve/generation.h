@@ -38,7 +38,7 @@ typedef enum proa_special {
 
 /* Which vector is the embedding of a prompt. */
 typedef enum proa_pooling {
-    PROA_POOLING_DEFAULT, /* what the model's folder says, else LAST of a decoder, MEAN of an encoder */
+    PROA_POOLING_DEFAULT, /* what the model's folder says, else LAST of a decoder, MEAN of most encoders */
     PROA_POOLING_MEAN,
     PROA_POOLING_CLS, /* the first position's */
     PROA_POOLING_POOLER,

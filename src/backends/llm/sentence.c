@@ -152,5 +152,10 @@ static void read_activation(proa_llm_model *s, const proa_json *config)
 proa_status proa_llm_read_sentence(proa_llm_model *s, const proa_json *config, proa_err *err)
 {
     read_activation(s, config);
-    return proa_sentence_modules_read(&s->modules, proa_engine_files(s->engine), s->info.hidden, &s->arena, err);
+    PROA_TRY(proa_sentence_modules_read(&s->modules, proa_engine_files(s->engine), s->info.hidden, &s->arena,
+                                        err));
+    if (s->modules.pooling != PROA_POOLING_DEFAULT) return PROA_OK;
+    if (proa_engine_embeds_first(s->engine)) s->modules.pooling = PROA_POOLING_CLS;
+    if (proa_engine_embeds_last(s->engine)) s->modules.pooling = PROA_POOLING_LAST;
+    return PROA_OK;
 }
