@@ -13,13 +13,14 @@ import peft
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "golden")
 # "a": all linear modules of the layers; "b": some, with the other options.
 MODELS = ["llama", "qwen3", "gpt2", "gpt_neox", "falcon7b", "falcon40b", "bloom", "phi3", "phi", "gptj", "codegen",
           "mpt", "opt", "stablelm", "glm4", "granite", "gemma2", "olmo3", "starcoder2", "cohere", "granitemoehybrid",
           "lfm2", "falcon_h1", "nemotron_h_moe", "mamba2"]
+ENCODERS = ["bert", "qwen3_embed"]  # the first and last of their hidden states
 EXCLUDED = ("lm_head", "embed", "rotary")
 
 
@@ -60,14 +61,25 @@ def run(model, ids, new):
             "greedy": out[len(ids):], "greedy_logprobs": logprobs}
 
 
+def hidden_rows(model, ids):
+    with torch.no_grad():
+        rows = model(torch.tensor([ids])).last_hidden_state[0].float()
+    return {"input_ids": ids, "logits_last": [round(float(v), 6) for v in rows[-1]], "logits_first": [round(float(v), 6) for v in rows[0]]}
+
+
 def make(name):
     folder = os.path.join(ROOT, "arch", name)
     for kind, config_of in (("a", config_a), ("b", config_b)):
         torch.manual_seed(sum(map(ord, name + kind)))
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        auto = AutoModel if name in ENCODERS else AutoModelForCausalLM
+        model = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
         model.eval()
         names = linear_modules(model)
-        adapted = get_peft_model(model, config_of(names))
+        config = config_of(names)
+        if name in ENCODERS:
+            config.task_type, config.exclude_modules = "FEATURE_EXTRACTION", ".*pooler.*"
+            config.layers_to_transform = None  # PEFT finds no layers in names that begin with them
+        adapted = get_peft_model(model, config)
         adapted.eval()
         for n, p in adapted.named_parameters():
             if "lora_" in n:
@@ -80,12 +92,12 @@ def make(name):
         if os.path.exists(os.path.join(out, "README.md")):
             os.remove(os.path.join(out, "README.md"))
         golden = {"reference": f"peft {peft.__version__}, transformers {transformers.__version__}, float32, CPU",
-                  "cases": [run(adapted, p, 8) for p in prompts]}
+                  "cases": [hidden_rows(adapted, p) if name in ENCODERS else run(adapted, p, 8) for p in prompts]}
         with open(os.path.join(out, "golden.json"), "w") as f:
             json.dump(golden, f)
         print(name, kind, names[:9])
 
 
 if __name__ == "__main__":
-    for model_name in sys.argv[1:] or MODELS:
+    for model_name in sys.argv[1:] or MODELS + ENCODERS:
         make(model_name)

@@ -91,7 +91,7 @@ typedef struct proa_engine_options {
     int32_t draft_tokens; /* for a sequence in one pass, at most; 0: 16, or 64 for trees */
     bool detach_files; /* true: the model's files are not read after it was opened, so they may be overwritten or
                           removed. Embedding tables, which are otherwise mapped, are then copied into memory */
-    const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; decoders only */
+    const proa_adapter_source *adapters; /* [adapters_count] loaded when the model is; of models of one stack */
     int32_t adapters_count;
     /* How many different low-rank adapters a batch may use; 0: adapters_count, or adapters_max. If all of these are 0,
      * the engine takes no adapters. */

@@ -103,7 +103,7 @@ static bool splits_tail(const proa_step_frame *f)
     const proa_model *m = f->m;
     return m->encoder_ticket >= 0 && m->plan.part.stages == 1 && m->plan.headless && !m->device->host &&
            f->stack == PROA_STACK_ENCODER && proa_frame_attends_without_pages(f) &&
-           f->rows >= TAIL_ROWS_MIN && f->host_batch->self.count > 1;
+           !f->batch->lora_rows.count && f->rows >= TAIL_ROWS_MIN && f->host_batch->self.count > 1;
 }
 
 /* Sends the rows that this frame's programs wrote, from the rank that has them for the host. First waits for earlier

@@ -152,7 +152,7 @@ def test_prompt_tables_of_an_encoder_decoder(start):
     status, text = post(server, "/v1/unload_lora_adapter", {"lora_name": "soft"})
     assert status == 200, text
     status, error = post(server, "/v1/load_lora_adapter", refused)
-    assert status >= 400 and "low-rank adapters of a t5: only decoders take them" in error["error"]["message"]
+    assert status >= 400 and "low-rank adapters of a t5: only decoders and encoders take them" in error["error"]["message"]
 
 
 def test_refusals(models):

@@ -145,6 +145,12 @@ static bool wants_logits(const proa_seq *seq, int64_t i)
            (i < req->prompt_count && i >= req->rows_done && proa_request_wants_all_rows(req));
 }
 
+void proa_batch_set_adapter(proa_engine *e, const proa_engine_request *req)
+{
+    e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
+    e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
+}
+
 /* The span of the sequence's next tokens. */
 static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
 {
@@ -155,8 +161,7 @@ static void add_seq_rows(proa_engine *e, proa_seq *seq, int64_t rows)
     seq->undo_length = begin;
     seq->rows_valid = seq->known + seq->drafts;
     e->step.span_seqs[e->step.spans] = seq;
-    e->step.lora[e->step.spans] = req->adapter ? req->adapter->slot : -1;
-    e->step.any_lora = e->step.any_lora || e->step.lora[e->step.spans] >= 0;
+    proa_batch_set_adapter(e, req);
     proa_batch_add_span(e, seq->table, rows, end, &e->slots.cross[req->slot], req->input.count);
     e->step.self_spans[e->step.spans - 1].state = proa_state_slots_of(&e->states, req->slot + seq->index);
     if (proa_seq_has_tree(seq)) e->step.self_spans[e->step.spans - 1].tree = seq->drafts;

@@ -49,6 +49,8 @@ typedef struct proa_step_arrays {
 void proa_batch_clear(proa_engine *e);
 void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t rows, int64_t context,
                          const proa_page_table *cross, int64_t cross_context);
+/* The adapter of the span that is begun next. */
+void proa_batch_set_adapter(proa_engine *e, const proa_engine_request *req);
 /* length: see proa_rope_length */
 void proa_batch_add_row(proa_engine *e, int32_t id, int64_t position, int64_t length);
 /* The next row will be row `index` of a prompt table. Rows that follow each other in both are uploaded together. */

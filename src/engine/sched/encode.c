@@ -65,6 +65,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     pass->has_places = pass->has_places || proa_request_has_place(req);
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
     proa_request_pages_take(e, table, 0, req->input.count);
+    proa_batch_set_adapter(e, req);
     proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
     if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){

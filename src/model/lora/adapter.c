@@ -256,7 +256,7 @@ static proa_status read_piece(reader *r, const proa_lora *l, int32_t piece, cons
 
 static proa_status read_matrices(reader *r)
 {
-    const proa_params *p = &r->m->params[PROA_STACK_DECODER];
+    const proa_params *p = &r->m->params[proa_lora_stack_id(r->m)];
     for (int64_t i = 0; i < p->layers * PROA_SLOT_COUNT; i++) {
         const proa_lora_matrix *w = r->m->lora.matrix[i];
         for (int32_t k = 0; w && k < w->layout.pieces; k++)
@@ -293,9 +293,9 @@ proa_status proa_adapter_read_tensors(char **image, const proa_model *m, const p
 {
     reader r = {.m = m, .tensors = tensors, .config = config, .what = what, .err = err};
     *image = NULL;
-    if (m->arch->kind != PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "%s: low-rank adapters of a %s: only decoders take them", what,
-                         m->arch->name);
+    if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "%s: low-rank adapters of a %s: only decoders and encoders take them",
+                         what, m->arch->name);
     if (!m->lora.image_bytes)
         return PROA_FAIL(err, UNSUPPORTED, "%s: the model was opened without adapters (--lora, --lora-slots)",
                          what);
@@ -415,7 +415,7 @@ static bool is_listed(const char *modules, const proa_name *row)
 
 char *proa_adapter_random(const proa_model *m, const char *modules, int32_t rank, uint64_t seed)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     char *image = proa_pages_alloc(m->lora.image_bytes);
     for (int64_t i = 0; image && i < p->layers * PROA_SLOT_COUNT; i++) {
         const proa_lora_matrix *w = m->lora.matrix[i];

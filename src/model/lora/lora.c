@@ -18,7 +18,7 @@ enum { SUMS_ROWS = 64 };
 static bool is_multiplied(const proa_model *m, int slot)
 {
     bool found = false;
-    for (const proa_step *s = m->arch->stacks[PROA_STACK_DECODER].layer; s->op != PROA_STEP_END; s++) {
+    for (const proa_step *s = m->arch->stacks[proa_lora_stack_id(m)].layer; s->op != PROA_STEP_END; s++) {
         bool acts = s->flags & (PROA_ACT | PROA_HEAD_ACT | PROA_CONV_ACT) || PROA_ACT_OF_FLAGS(s->flags);
         if ((int)s->w != slot || (s->op != PROA_STEP_LINEAR && s->op != PROA_STEP_LINEAR_GATED)) continue;
         if (!proa_step_applies(s, &m->config, PROA_SOME_LAYER)) continue;
@@ -90,13 +90,11 @@ static bool set_stack(proa_model *m, proa_param *param, proa_weight_slot slot, p
 
 proa_status proa_lora_plan(proa_model *m, proa_err *err)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     proa_lora_store *l = &m->lora;
     bool fp8 = false;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER) l->slots = 0; /* its adapters are prompt tables */
     if (!l->slots) return PROA_OK;
-    if (m->arch->kind != PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "adapters of a %s: only decoders take them", m->arch->name);
     l->rank = (int32_t)proa_round_up(l->rank, 16);
     l->dtype = dtype_of(&m->formats);
     l->config = m->config;
@@ -137,7 +135,7 @@ static int64_t own_columns(const proa_param *param, const proa_lora *all, int32_
 
 void proa_lora_plan_part(proa_model *m)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     proa_lora_store *s = &m->lora;
     for (int64_t i = 0; s->slots && i < p->layers * PROA_SLOT_COUNT; i++) {
         proa_param *param = &p->param[i];
@@ -175,7 +173,7 @@ int64_t proa_lora_slot_bytes(const proa_model *m)
 
 int64_t proa_lora_stack_bytes(const proa_model *m)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     int64_t sum = 0;
     for (int64_t i = 0; m->lora.slots && i < p->layers * PROA_SLOT_COUNT; i++) {
         const proa_param *param = &p->param[i];
@@ -251,7 +249,7 @@ static void take_matrix(char *to, const proa_param *param, const char *from, int
 
 static void take_layer(const proa_model *m, char *to, const char *image, int64_t layer)
 {
-    const proa_param *param = proa_params_at(&m->params[PROA_STACK_DECODER], layer, 0);
+    const proa_param *param = proa_params_at(&m->params[proa_lora_stack_id(m)], layer, 0);
     proa_lora_matrix *const *w = m->lora.matrix + layer * PROA_SLOT_COUNT;
     for (int s = 0; s < PROA_SLOT_COUNT; s++)
         if (param[s].lora) take_matrix(to, &param[s], image, m->lora.layer_at[layer], &w[s]->layout);
@@ -309,7 +307,7 @@ static bool changes_matrix(const proa_lora *l, const char *image)
 /* Counts again which weight slots adapters change, now that this one is in the slot. */
 static void note_changes(proa_model *m, int32_t slot, const char *image)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     proa_lora_store *s = &m->lora;
     bool *changes = s->changes + slot * PROA_SLOT_COUNT, now[PROA_SLOT_COUNT] = {false};
     for (int64_t i = 0; image && i < p->layers * PROA_SLOT_COUNT; i++)
@@ -325,7 +323,7 @@ static void note_changes(proa_model *m, int32_t slot, const char *image)
 /* What a slot has, once more behind the matrices (kernels/lora_stack.h). */
 static void stack_slot(proa_model *m, int32_t slot)
 {
-    const proa_params *p = &m->params[PROA_STACK_DECODER];
+    const proa_params *p = &m->params[proa_lora_stack_id(m)];
     for (int64_t i = 0; i < p->layers * PROA_SLOT_COUNT; i++)
         if (p->param[i].lora && p->param[i].lora->slots)
             m->ctx.ops->lora_stack(&m->ctx, &p->param[i].matrix, p->param[i].lora, slot, m->lora.slot[slot]);
@@ -344,7 +342,7 @@ void proa_lora_set_slot(proa_model *m, int32_t slot, const char *image)
 void proa_run_adapter(proa_model *m, int32_t slot, int64_t layer, const char *image)
 {
     proa_lora_store *l = &m->lora;
-    bool last = layer + 1 == m->params[PROA_STACK_DECODER].layers;
+    bool last = layer + 1 == m->params[proa_lora_stack_id(m)].layers;
     char *to = m->device->host ? l->memory + slot * l->bytes : l->part;
     if (image) take_layer(m, to, image, layer);
     if (!image || last) proa_lora_set_slot(m, slot, image ? to : NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * lora.h - low-rank adapters (LoRA, Hu et al. 2021) of the decoder's matrices: where the numbers of an adapter are in
- * memory, slots in which the model reads them, and the rows of a step grouped by adapter.
+ * lora.h - low-rank adapters (LoRA, Hu et al. 2021) of the matrices of a decoder, or of an encoder alone: where the
+ * numbers of an adapter are in memory, slots in which the model reads them, and the rows of a step grouped by adapter.
  * An image is all numbers of one adapter in the layout of kernels/op_lora.h (proa_lora), m->lora.bytes of them: the
  * same layout for all adapters of a model, made for the largest rank. A slot is what the kernels read: on a device
  * memory of its own, filled from an image; on the host the image itself. With several ranks a slot has what the rank
@@ -13,8 +13,13 @@
 #include "model/lora/prompt_table.h"
 #include "model/ranks/stage.h"
 
+/* The stack whose layers adapters change. */
+static inline proa_stack_id proa_lora_stack_id(const proa_model *m)
+{
+    return m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
+}
 /* Lays out the images of a bound model, before its weights are cut for a rank: sets m->lora. Does nothing if
- * m->lora.slots is 0. An encoder-decoder gets no slots, an encoder is UNSUPPORTED. */
+ * m->lora.slots is 0. An encoder-decoder gets no slots. */
 PROA_MUST_CHECK proa_status proa_lora_plan(proa_model *m, proa_err *err);
 /* Sets param->lora of each matrix of this rank that adapters can change: of a matrix that is cut by rows a rank has
  * these columns of B and all of A, of one that is cut by columns these of A and all of B. */

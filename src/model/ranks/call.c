@@ -138,7 +138,7 @@ static void sample_message(proa_rank_message *m, proa_sample_request *r, const p
 /* The message is broken if the model has no such layer. */
 static void adapter_message(proa_rank_message *m, proa_rank_call *call, const proa_model *model)
 {
-    int64_t layers = model->params[PROA_STACK_DECODER].layers;
+    int64_t layers = model->params[proa_lora_stack_id(model)].layers;
     PROA_RANK_MESSAGE_VALUE(m, call->adapter_slot);
     PROA_RANK_MESSAGE_VALUE(m, call->layer);
     bool fits = call->layer >= 0 && call->layer < layers && call->adapter_slot >= 0 &&

@@ -22,7 +22,7 @@ void proa_model_set_adapter(proa_model *m, int32_t slot, const char *image)
         proa_lora_set_slot(m, slot, image);
         return;
     }
-    for (int64_t layer = 0; layer < m->params[PROA_STACK_DECODER].layers; layer++) {
+    for (int64_t layer = 0; layer < m->params[proa_lora_stack_id(m)].layers; layer++) {
         proa_rank_call call = {.kind = PROA_CALL_ADAPTER, .adapter_slot = slot, .layer = layer};
         if (image) call.image = image + m->lora.layer_at[layer];
         proa_ranks_run(m, &call, NULL);

@@ -49,7 +49,7 @@ static inline void golden_check_adapter(proa_engine *engine, const char *adapter
                        rows.columns);
     r.task = PROA_TASK_GENERATE;
     r.options = (proa_options){.max_tokens = (int32_t)want_count, .ignore_eos = true, .adapter = adapter};
-    run_request(engine, r, &text);
+    if (want_count) run_request(engine, r, &text); /* an encoder generates nothing */
     assert_int_equal(text.count, want_count);
     assert_memory_equal(text.ids, want, (size_t)want_count * sizeof *want);
     outcome_release(&rows), outcome_release(&text);

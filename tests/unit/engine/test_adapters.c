@@ -133,6 +133,33 @@ static void one_by_one_equals_batched(void **state)
 }
 
 /* Prompts of so many rows in one step that a pipeline on GPUs, too, divides it into micro-batches. */
+/* Inputs of an encoder with many adapters in one pass equal each alone, and those of an engine without adapters. */
+static void encoder_passes(void **state)
+{
+    PROA_UNUSED(state);
+    outcome alone[REQUESTS] = {0}, batched[REQUESTS] = {0}, plain[REQUESTS] = {0};
+    proa_engine *engine = open_with("bert", 2, 4), *none = open_with("bert", 0, 0);
+    for (int i = 0; i < REQUESTS; i++) {
+        int32_t ids[40];
+        proa_request r = request_of(i, ids);
+        r.task = PROA_TASK_ROWS, r.options = (proa_options){.adapter = r.options.adapter};
+        run_request(engine, r, &alone[i]);
+        submit_or_fail(engine, r, &batched[i]);
+        r.options.adapter = NULL;
+        run_request(none, r, &plain[i]);
+    }
+    proa_engine_run(engine);
+    for (int i = 0; i < REQUESTS; i++) {
+        size_t bytes = (size_t)(plain[i].rows_count * plain[i].columns) * sizeof(float);
+        bool adapted = of_request[i % (int)PROA_COUNT(of_request)] != NULL;
+        assert_int_equal(batched[i].rows_count, plain[i].rows_count);
+        assert_memory_equal(alone[i].rows, batched[i].rows, bytes);
+        assert_int_equal(memcmp(alone[i].rows, plain[i].rows, bytes) != 0, adapted);
+    }
+    proa_engine_close(engine), proa_engine_close(none);
+    release_all(alone), release_all(batched), release_all(plain);
+}
+
 static void step_of_many_rows(void **state)
 {
     enum { ALL = 3 * REQUESTS };
@@ -278,7 +305,7 @@ static void bad_folders(void **state)
     assert_int_equal(proa_engine_open(&engine, GOLDEN "arch/bert",
                                       &(proa_engine_options){.adapters = &bert, .adapters_count = 1}, &err),
                      PROA_UNSUPPORTED);
-    says(&err, "only decoders");
+    says(&err, "of no matrix of a bert");
 }
 
 /* An engine that was opened without adapters. */
@@ -306,12 +333,13 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[128] = {{"one_by_one_llama", one_by_one_equals_batched, NULL, NULL, models[0]},
                                     {"one_by_one_gpt2", one_by_one_equals_batched, NULL, NULL, models[1]},
                                     {"one_by_one_falcon40b", one_by_one_equals_batched, NULL, NULL, models[2]},
+                                    cmocka_unit_test(encoder_passes),
                                     cmocka_unit_test(step_of_many_rows),
                                     cmocka_unit_test(prefixes_of_adapters),
                                     cmocka_unit_test(loading_and_unloading),
                                     cmocka_unit_test(bad_folders),
                                     cmocka_unit_test(none_taken)};
-    size_t total = 7;
+    size_t total = 9;
     if (count <= 0 || count > 100) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
     for (int i = 0; i < count; i++)
         tests[total++] = (struct CMUnitTest){

@@ -411,7 +411,8 @@ static void bad_folders_of_encoder_decoders(void **state)
     refused(engine, prefix,
             "{\"peft_type\":\"PREFIX_TUNING\",\"num_virtual_tokens\":67,\"num_transformer_submodules\":1}",
             "'num_transformer_submodules' is 1, of a t5 it must be 2");
-    refused(engine, "adapters/llama/a", "{\"peft_type\":\"LORA\"}", "low-rank adapters of a t5: only decoders");
+    refused(engine, "adapters/llama/a", "{\"peft_type\":\"LORA\"}",
+            "low-rank adapters of a t5: only decoders and encoders");
     proa_request r = {.encoder_outputs = vectors, .ids_count = 2, .options = {.adapter = "prompt"}};
     refused_request(engine, r, "adapter 'prompt' needs text or ids");
     proa_engine_close(engine);
