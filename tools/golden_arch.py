@@ -406,18 +406,75 @@ HEADS = {
     "nomic_bert_token": ("NomicBertForTokenClassification", lambda: transformers.NomicBertConfig(num_labels=5, **SMALL)),
     "nomic_bert_mlm": ("NomicBertForMaskedLM", lambda: transformers.NomicBertConfig(**SMALL)),
 }
-# Other classes on the layers of decoders.
+# Other classes on the layers of decoders: each decoder in one of its forms, GPT-2 in all.
 SHORT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
          "head_dim": 8, "max_position_embeddings": 64, "tie_word_embeddings": False, **IDS}
 WIDTH = drop(SHORT, "head_dim")
+GPTS = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **IDS}
+EIGHT = {"num_local_experts": 4, "num_experts_per_tok": 2}
+ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 DECODERS = {
+    "gpt2_embed": ("GPT2Model", lambda: transformers.GPT2Config(**GPTS)),
+    "gpt2_cls": ("GPT2ForSequenceClassification", lambda: transformers.GPT2Config(num_labels=1, **GPTS)),
+    "gpt2_token": ("GPT2ForTokenClassification", lambda: transformers.GPT2Config(num_labels=5, **GPTS)),
+    "gpt2_qa": ("GPT2ForQuestionAnswering", lambda: transformers.GPT2Config(**GPTS)),
+    "gpt_bigcode_token": ("GPTBigCodeForTokenClassification", lambda: transformers.GPTBigCodeConfig(num_labels=5, **GPTS)),
+    "gpt_neo_cls": ("GPTNeoForSequenceClassification", lambda: transformers.GPTNeoConfig(
+        hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=64, window_size=5,
+        attention_types=[[["global", "local"], 1]], num_labels=3, **IDS)),
+    "openai_gpt_cls": ("OpenAIGPTForSequenceClassification", lambda: transformers.OpenAIGPTConfig(num_labels=3, **GPTS)),
+    "gpt_neox_cls": ("GPTNeoXForSequenceClassification", lambda: transformers.GPTNeoXConfig(num_labels=1, **WIDTH)),
+    "gpt_neox_embed": ("GPTNeoXModel", lambda: transformers.GPTNeoXConfig(use_parallel_residual=False, **WIDTH)),
+    "falcon_token": ("FalconForTokenClassification", lambda: transformers.FalconConfig(
+        new_decoder_architecture=True, num_kv_heads=2, num_labels=5, **drop(WIDTH, "intermediate_size", "num_key_value_heads"))),
+    "gptj_cls": ("GPTJForSequenceClassification", lambda: transformers.GPTJConfig(rotary_dim=4, num_labels=3, **GPTS)),
+    "bloom_cls": ("BloomForSequenceClassification", lambda: BloomConfig(hidden_size=48, n_layer=2, n_head=6, num_labels=3, **IDS)),
+    "bloom_token": ("BloomForTokenClassification", lambda: BloomConfig(hidden_size=48, n_layer=2, n_head=6, num_labels=5, **IDS)),
+    "mpt_qa": ("MptForQuestionAnswering", lambda: MptConfig(d_model=32, n_layers=2, n_heads=4, max_seq_len=64, **IDS)),
+    "opt_cls": ("OPTForSequenceClassification", lambda: transformers.OPTConfig(
+        hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=20,
+        do_layer_norm_before=False, num_labels=3, **IDS)),
+    "opt_embed": ("OPTModel", lambda: transformers.OPTConfig(
+        hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=32,
+        **IDS)),
+    "phi_cls": ("PhiForSequenceClassification", lambda: transformers.PhiConfig(num_labels=3, **WIDTH)),
+    "phi3_token": ("Phi3ForTokenClassification", lambda: transformers.Phi3Config(num_labels=5, **WIDTH)),
     "llama_token": ("LlamaForTokenClassification", lambda: transformers.LlamaConfig(num_labels=5, **SHORT)),
     "llama_qa": ("LlamaForQuestionAnswering", lambda: transformers.LlamaConfig(**SHORT)),
     "ministral_cls": ("MinistralForSequenceClassification", lambda: transformers.MinistralConfig(
         sliding_window=5, layer_types=["sliding_attention", "full_attention"], num_labels=3, **SHORT)),
+    "ministral3_cls": ("Ministral3ForSequenceClassification", lambda: transformers.Ministral3Config(num_labels=3, rope_parameters=dict(
+        YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **SHORT)),
+    "mixtral_cls": ("MixtralForSequenceClassification", lambda: transformers.MixtralConfig(num_labels=3, **EIGHT, **SHORT)),
+    "phimoe_cls": ("PhimoeForSequenceClassification", lambda: transformers.PhimoeConfig(
+        num_labels=3, attention_bias=True, **EIGHT, **WIDTH)),
+    "qwen2_moe_token": ("Qwen2MoeForTokenClassification", lambda: transformers.Qwen2MoeConfig(
+        shared_expert_intermediate_size=24, num_labels=5, **ROUTED, **WIDTH)),
+    "qwen3_moe_qa": ("Qwen3MoeForQuestionAnswering", lambda: transformers.Qwen3MoeConfig(mlp_only_layers=[0], **ROUTED, **SHORT)),
     "gemma2_token": ("Gemma2ForTokenClassification", lambda: transformers.Gemma2Config(sliding_window=6, num_labels=5, **SHORT)),
+    "glm_cls": ("GlmForSequenceClassification", lambda: transformers.GlmConfig(num_labels=3, **SHORT)),
+    "glm4_token": ("Glm4ForTokenClassification", lambda: transformers.Glm4Config(num_labels=5, **SHORT)),
     "smollm3_qa": ("SmolLM3ForQuestionAnswering", lambda: transformers.SmolLM3Config(no_rope_layers=[1, 0], **WIDTH)),
     "seed_oss_token": ("SeedOssForTokenClassification", lambda: transformers.SeedOssConfig(num_labels=5, **SHORT)),
+    "hunyuan_v1_dense_cls": ("HunYuanDenseV1ForSequenceClassification", lambda: transformers.HunYuanDenseV1Config(
+        num_labels=3, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **SHORT)),
+    "hunyuan_v1_moe_cls": ("HunYuanMoEV1ForSequenceClassification", lambda: transformers.HunYuanMoEV1Config(
+        num_experts=4, moe_topk=2, num_labels=3, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **SHORT)),
+    "nemotron_cls": ("NemotronForSequenceClassification", lambda: transformers.NemotronConfig(num_labels=3, **SHORT)),
+    "arcee_token": ("ArceeForTokenClassification", lambda: transformers.ArceeConfig(num_labels=5, **SHORT)),
+    "exaone4_qa": ("Exaone4ForQuestionAnswering", lambda: transformers.Exaone4Config(
+        sliding_window=5, layer_types=["sliding_attention", "full_attention"], **WIDTH)),
+    "olmo_cls": ("OlmoForSequenceClassification", lambda: transformers.OlmoConfig(num_labels=3, **WIDTH)),
+    "olmo2_cls": ("Olmo2ForSequenceClassification", lambda: transformers.Olmo2Config(num_labels=3, **WIDTH)),
+    "olmo3_embed": ("Olmo3Model", lambda: transformers.Olmo3Config(
+        sliding_window=5, layer_types=["sliding_attention", "full_attention"], **WIDTH)),
+    "stablelm_cls": ("StableLmForSequenceClassification", lambda: transformers.StableLmConfig(num_labels=3, **WIDTH)),
+    "starcoder2_token": ("Starcoder2ForTokenClassification", lambda: transformers.Starcoder2Config(num_labels=5, **WIDTH)),
+    "biogpt_token": ("BioGptForTokenClassification", lambda: transformers.BioGptConfig(
+        num_labels=5, **drop(WIDTH, "num_key_value_heads"))),
+    "gpt_oss_cls": ("GptOssForSequenceClassification", lambda: transformers.GptOssConfig(
+        sliding_window=5, layer_types=["sliding_attention", "full_attention"], num_labels=3,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **EIGHT, **SHORT)),
 }
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.

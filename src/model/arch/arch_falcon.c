@@ -167,13 +167,15 @@ static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-#define ROW(type, class, keylist, tensors, finisher)                                            \
+#define ROW(type, class, keylist, tensors, finisher, heads)                                     \
     {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,            \
      .names = tensors, .prefixes = prefixes, .aliases = aliases, .ignored = ignored,            \
-     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher}
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher, heads}
 
 const proa_arch proa_arch_gpt_neox =
-    ROW("gpt_neox", STRINGS("GPTNeoXForCausalLM"), neox_keys, neox_tensors, finish_neox);
+    ROW("gpt_neox", STRINGS("GPTNeoXForCausalLM"), neox_keys, neox_tensors, finish_neox,
+        HEADS(TEXTS | TOKENS | SPANS, "GPTNeoX"));
 const proa_arch proa_arch_falcon =
-    ROW("falcon", STRINGS("FalconForCausalLM", "RWForCausalLM"), falcon_keys, falcon_tensors, finish_falcon);
+    ROW("falcon", STRINGS("FalconForCausalLM", "RWForCausalLM"), falcon_keys, falcon_tensors, finish_falcon,
+        HEADS(TEXTS | TOKENS | SPANS, "Falcon"));
 /* clang-format on */

@@ -23,6 +23,7 @@ static const proa_key glm_keys[] = {
     ACTIVATION("hidden_act",              SILU),
     SWITCH    ("tie_word_embeddings",     tied,           0),
     SWITCH    ("attention_bias",          attention_bias, 1),
+    PAD       (151329),
     END_KEYS};
 static const proa_key chatglm2_keys[] = {
     REQUIRED  ("padded_vocab_size",       vocab,          VOCAB),
@@ -170,9 +171,11 @@ static proa_status finish_chatglm2(proa_config *c, const proa_json *json, proa_a
     .stacks = {CAUSAL(embed, program)}, .head = head, .finish = finish_##which
 
 const proa_arch proa_arch_glm = {
-    ROW("glm", STRINGS("GlmForCausalLM"), glm, glm_layer), .model_type = "glm", .names = glm_tensors};
+    ROW("glm", STRINGS("GlmForCausalLM"), glm, glm_layer), .model_type = "glm", .names = glm_tensors,
+    HEADS(TEXTS | TOKENS, "Glm")};
 const proa_arch proa_arch_glm4 = {
-    ROW("glm4", STRINGS("Glm4ForCausalLM"), glm, glm4_layer), .model_type = "glm4", .names = glm4_tensors};
+    ROW("glm4", STRINGS("Glm4ForCausalLM"), glm, glm4_layer), .model_type = "glm4", .names = glm4_tensors,
+    HEADS(TEXTS | TOKENS, "Glm4")};
 const proa_arch proa_arch_chatglm2 = {
     ROW("chatglm2", STRINGS("ChatGLMModel", "ChatGLMForConditionalGeneration"), chatglm2, glm_layer),
     .model_type = "chatglm", .key = "padded_vocab_size", .names = chatglm2_tensors};

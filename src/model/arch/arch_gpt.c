@@ -336,21 +336,26 @@ static proa_status finish_mpt(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(type, class, keylist, tensors, embed, layer, headsteps, finisher)                      \
+#define ROW(type, class, keylist, tensors, embed, layer, headsteps, finisher, heads)               \
     {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,               \
      .names = tensors, .prefixes = prefixes, .ignored = ignored,                                   \
-     .stacks = {CAUSAL(embed, layer)}, .head = headsteps, .finish = finisher}
+     .stacks = {CAUSAL(embed, layer)}, .head = headsteps, .finish = finisher, heads}
 
 const proa_arch proa_arch_gpt2 =
-    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish_gpt2);
+    ROW("gpt2", STRINGS("GPT2LMHeadModel"), gpt2_keys, gpt2_tensors, gpt2_embed, gpt2_layer, head, finish_gpt2,
+        HEADS(TEXTS | TOKENS | SPANS, "GPT2"));
 const proa_arch proa_arch_gptj =
-    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish_gpt);
+    ROW("gptj", STRINGS("GPTJForCausalLM"), gptj_keys, gptj_tensors, gptj_embed, gptj_layer, head, finish_gpt,
+        HEADS(TEXTS | SPANS, "GPTJ"));
 const proa_arch proa_arch_gpt_bigcode = ROW("gpt_bigcode", STRINGS("GPTBigCodeForCausalLM"), bigcode_keys,
-                                            bigcode_tensors, gpt2_embed, gpt2_layer, head, finish_bigcode);
+                                            bigcode_tensors, gpt2_embed, gpt2_layer, head, finish_bigcode,
+                                            HEADS(TEXTS | TOKENS, "GPTBigCode"));
 const proa_arch proa_arch_codegen = ROW("codegen", STRINGS("CodeGenForCausalLM"), gptj_keys, codegen_tensors,
-                                        gptj_embed, gptj_layer, head, finish_codegen);
+                                        gptj_embed, gptj_layer, head, finish_codegen, NO_HEADS);
 const proa_arch proa_arch_bloom = ROW("bloom", STRINGS("BloomForCausalLM"), bloom_keys, bloom_tensors,
-                                      bloom_embed, gpt2_layer, head, finish_bloom);
+                                      bloom_embed, gpt2_layer, head, finish_bloom,
+                                      HEADS(TEXTS | TOKENS | SPANS, "Bloom"));
 const proa_arch proa_arch_mpt = ROW("mpt", STRINGS("MptForCausalLM", "MPTForCausalLM"), mpt_keys, mpt_tensors,
-                                    mpt_embed, gpt2_layer, scaled_head, finish_mpt);
+                                    mpt_embed, gpt2_layer, scaled_head, finish_mpt,
+                                    HEADS(TEXTS | TOKENS | SPANS, "Mpt"));
 /* clang-format on */

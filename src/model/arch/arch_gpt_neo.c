@@ -133,11 +133,13 @@ static proa_status finish_gpt(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(row, type, class, form)                                                                    \
+#define ROW(row, type, class, form, heads)                                                             \
     {.name = row, .model_type = type, .hf = STRINGS(class), DECODER(LAYER), .keys = form##_keys,       \
      .names = form##_tensors, .prefixes = prefixes, .ignored = ignored,                                \
-     .stacks = {CAUSAL(embed, form##_layer)}, .head = form##_head, .finish = finish_##form}
+     .stacks = {CAUSAL(embed, form##_layer)}, .head = form##_head, .finish = finish_##form, heads}
 
-const proa_arch proa_arch_gpt_neo    = ROW("gpt_neo",    "gpt_neo",    "GPTNeoForCausalLM",    neo);
-const proa_arch proa_arch_openai_gpt = ROW("openai-gpt", "openai-gpt", "OpenAIGPTLMHeadModel", gpt);
+const proa_arch proa_arch_gpt_neo    = ROW("gpt_neo",    "gpt_neo",    "GPTNeoForCausalLM",    neo,
+                                      HEADS(TEXTS | TOKENS | SPANS, "GPTNeo"));
+const proa_arch proa_arch_openai_gpt = ROW("openai-gpt", "openai-gpt", "OpenAIGPTLMHeadModel", gpt,
+                                      HEADS(TEXTS, "OpenAIGPT"));
 /* clang-format on */

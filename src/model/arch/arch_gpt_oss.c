@@ -104,4 +104,5 @@ const proa_arch proa_arch_gpt_oss = {.name = "gpt_oss",
                                      .ignored = ignored,
                                      .stacks = {CAUSAL(embed, layer)},
                                      .head = head,
-                                     .finish = finish_gpt_oss};
+                                     .finish = finish_gpt_oss,
+                                     HEADS(TEXTS | TOKENS, "GptOss")};

@@ -16,7 +16,8 @@
 #define COMMON_KEYS \
     LLAMA_KEYS(layers), \
     INTEGER   ("attention_head_dim", head_dim, 1, HEAD_DIM, 0), \
-    EPSILON   ("rms_norm_eps",       1e-5)
+    EPSILON   ("rms_norm_eps",       1e-5), \
+    PAD       (0)
 static const proa_key dense_keys[] = {COMMON_KEYS, END_KEYS};
 static const proa_key moe_keys[] = {COMMON_KEYS, REQUIRED("num_experts", experts, EXPERTS), END_KEYS};
 
@@ -102,11 +103,12 @@ static proa_status finish_moe(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(type, class, form) \
+#define ROW(type, class, form, stem) \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = form##_keys,                \
      .names = form##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, form##_layer)}, .head = head,       \
-     .finish = finish_##form}
+     .finish = finish_##form, HEADS(TEXTS, stem)}
 
-const proa_arch proa_arch_hunyuan_v1_dense = ROW("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", dense);
-const proa_arch proa_arch_hunyuan_v1_moe = ROW("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", moe);
+const proa_arch proa_arch_hunyuan_v1_dense = ROW("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", dense,
+                                                   "HunYuanDenseV1");
+const proa_arch proa_arch_hunyuan_v1_moe = ROW("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", moe, "HunYuanMoEV1");
 /* clang-format on */

@@ -275,18 +275,19 @@ static proa_status finish_qwen3_vl(proa_config *c, const proa_json *json, proa_a
     .name = type, .model_type = type, DECODER(NORM), .keys = keylist##_keys,                        \
     .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
     .finish = finisher
-#define ROW(type, class, NORM, keylist, tensors, layer, finisher) \
-    {.hf = STRINGS(class), ROW_OF(type, NORM, keylist, tensors, layer, finisher)}
+#define ROW(type, class, NORM, keylist, tensors, layer, finisher, stem) \
+    {.hf = STRINGS(class), ROW_OF(type, NORM, keylist, tensors, layer, finisher), HEADS(TEXTS | TOKENS | SPANS, stem)}
 
 const proa_arch proa_arch_mixtral =
-    ROW("mixtral",   "MixtralForCausalLM",  RMS,   mixtral, mixtral, mixtral_layer, finish_mixtral);
+    ROW("mixtral",   "MixtralForCausalLM",  RMS,   mixtral, mixtral, mixtral_layer, finish_mixtral, "Mixtral");
 const proa_arch proa_arch_phimoe = {
     .hf = STRINGS("PhimoeForCausalLM", "PhiMoEForCausalLM"), /* transformers' name, and that of the published files */
-    ROW_OF("phimoe", LAYER, phimoe, phimoe, mixtral_layer, finish_phimoe)};
+    ROW_OF("phimoe", LAYER, phimoe, phimoe, mixtral_layer, finish_phimoe),
+    HEADS(TEXTS, "Phimoe", "PhiMoE")};
 const proa_arch proa_arch_qwen2_moe =
-    ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen2,   qwen2,   qwen2_layer,   finish_qwen2);
+    ROW("qwen2_moe", "Qwen2MoeForCausalLM", RMS,   qwen2,   qwen2,   qwen2_layer,   finish_qwen2, "Qwen2Moe");
 const proa_arch proa_arch_qwen3_moe =
-    ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen3,   qwen3,   qwen3_layer,   finish_qwen3);
+    ROW("qwen3_moe", "Qwen3MoeForCausalLM", RMS,   qwen3,   qwen3,   qwen3_layer,   finish_qwen3, "Qwen3Moe");
 const proa_arch proa_arch_mellum = {
     .hf = STRINGS("MellumForCausalLM"), .unused_parts = mellum_unused,
     ROW_OF("mellum", RMS, mellum, qwen3, qwen3_layer, finish_mellum)};

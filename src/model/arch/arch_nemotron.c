@@ -143,14 +143,16 @@ static proa_status finish_nanochat(proa_config *c, const proa_json *json, proa_a
 }
 
 /* clang-format off */
-#define ROW(type, class, NORM, begin, program, finisher)                                           \
+#define ROW(type, class, NORM, begin, program, finisher, heads)                                    \
     {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(NORM), .keys = type##_keys,  \
      .names = type##_tensors, .ignored = ignored, .stacks = {CAUSAL(begin, program)}, .head = head, \
-     .finish = finisher}
+     .finish = finisher, heads}
 
-const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER, embed, layer, finish_nemotron);
-const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS,   embed, layer, finish_arcee);
-const proa_arch proa_arch_jais2    = ROW(jais2,    "Jais2ForCausalLM",    LAYER, embed, layer, finish_arcee);
+const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER, embed, layer, finish_nemotron,
+                                       HEADS(TEXTS | TOKENS | SPANS, "Nemotron"));
+const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS,   embed, layer, finish_arcee,
+                                       HEADS(TEXTS | TOKENS | SPANS, "Arcee"));
+const proa_arch proa_arch_jais2    = ROW(jais2,    "Jais2ForCausalLM",    LAYER, embed, layer, finish_arcee, NO_HEADS);
 const proa_arch proa_arch_nanochat =
-    ROW(nanochat, "NanoChatForCausalLM", RMS, nanochat_embed, nanochat_layer, finish_nanochat);
+    ROW(nanochat, "NanoChatForCausalLM", RMS, nanochat_embed, nanochat_layer, finish_nanochat, NO_HEADS);
 /* clang-format on */

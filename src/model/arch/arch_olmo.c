@@ -24,7 +24,7 @@
     ACTIVATION("hidden_act",              SILU),                             \
     SWITCH    ("tie_word_embeddings",     tied,           0),                \
     SWITCH    ("attention_bias",          attention_bias, 0)
-static const proa_key keys[] = {KEYS, END_KEYS};
+static const proa_key olmo_keys[] = {KEYS, PAD(1), END_KEYS};
 static const proa_key flex_keys[] = {
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096),
     KEYS,
@@ -170,16 +170,19 @@ static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
-#define ROW(type, class, NORM, keylist, family, finisher)                                                    \
+#define ROW(type, class, NORM, keylist, family, finisher, heads)                                             \
     {                                                                                                        \
-        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist,              \
+        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys,       \
         .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)},            \
-        .head = head, .finish = finisher                                                                     \
+        .head = head, .finish = finisher, heads                                                              \
     }
 
-const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, keys, olmo1, finish_olmo1);
-const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, keys, olmo, finish_olmo);
-const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, keys, olmo, finish_olmo3);
-const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4_keys, exaone4,
-                                        finish_exaone4);
-const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex_keys, flex, finish_flex);
+const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, olmo, olmo1, finish_olmo1,
+                                     HEADS(TEXTS, "Olmo"));
+const proa_arch proa_arch_olmo2 = ROW("olmo2", "Olmo2ForCausalLM", RMS, olmo, olmo, finish_olmo,
+                                      HEADS(TEXTS, "Olmo2"));
+const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, olmo, olmo, finish_olmo3,
+                                      HEADS(TEXTS, "Olmo3"));
+const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4, exaone4,
+                                        finish_exaone4, HEADS(TEXTS | TOKENS | SPANS, "Exaone4"));
+const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex, flex, finish_flex, NO_HEADS);

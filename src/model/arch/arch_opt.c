@@ -25,6 +25,7 @@ static const proa_key keys[] = {
     ACTIVATION("activation_function",     RELU),
     SWITCH    ("tie_word_embeddings",     tied,           1),
     SWITCH    ("enable_bias",             attention_bias, 1),
+    PAD       (1),
     END_KEYS};
 
 /* Galactica's norms have no weights. */
@@ -108,5 +109,6 @@ static proa_status finish_opt(proa_config *c, const proa_json *json, proa_arena 
 const proa_arch proa_arch_opt = {
     .name = "opt", .model_type = "opt", .hf = STRINGS("OPTForCausalLM"), DECODER(LAYER), .keys = keys,
     .names = tensors, .prefixes = prefixes, .ignored = ignored,
-    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_opt};
+    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_opt,
+    HEADS(TEXTS | SPANS, "OPT")};
 /* clang-format on */

@@ -35,6 +35,7 @@ static const proa_key phi3_keys[] = {
     EPSILON   ("rms_norm_eps",            1e-5),
     ACTIVATION("hidden_act",              SILU),
     SWITCH    ("tie_word_embeddings",     tied,     0),
+    PAD       (32000),
     END_KEYS};
 
 static const proa_name phi_tensors[] = {
@@ -120,11 +121,11 @@ static proa_status finish_phi3(proa_config *c, const proa_json *json, proa_arena
 }
 
 /* clang-format off */
-#define ROW(type, class, NORM, short)                                                                \
+#define ROW(type, class, NORM, short, stem)                                                          \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = short##_keys,    \
      .names = short##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, short##_layer)},         \
-     .head = head, .finish = finish_##short}
+     .head = head, .finish = finish_##short, HEADS(TEXTS | TOKENS, stem)}
 
-const proa_arch proa_arch_phi  = ROW("phi",  "PhiForCausalLM",  LAYER, phi);
-const proa_arch proa_arch_phi3 = ROW("phi3", "Phi3ForCausalLM", RMS,   phi3);
+const proa_arch proa_arch_phi  = ROW("phi",  "PhiForCausalLM",  LAYER, phi, "Phi");
+const proa_arch proa_arch_phi3 = ROW("phi3", "Phi3ForCausalLM", RMS, phi3, "Phi3");
 /* clang-format on */

@@ -118,12 +118,12 @@ static proa_status finish_starcoder2(proa_config *c, const proa_json *json, proa
 }
 
 /* clang-format off */
-#define ROW(type, classes, which)                                                                        \
+#define ROW(type, classes, which, stem)                                                                  \
     {.name = type, .model_type = type, .hf = classes, DECODER(LAYER), .keys = which##_keys,               \
      .names = which##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, which##_layer)}, .head = head, \
-     .finish = finish_##which}
+     .finish = finish_##which, HEADS(TEXTS | TOKENS, stem)}
 
 const proa_arch proa_arch_stablelm =
-    ROW("stablelm", STRINGS("StableLmForCausalLM", "StableLMEpochForCausalLM"), stablelm);
-const proa_arch proa_arch_starcoder2 = ROW("starcoder2", STRINGS("Starcoder2ForCausalLM"), starcoder2);
+    ROW("stablelm", STRINGS("StableLmForCausalLM", "StableLMEpochForCausalLM"), stablelm, "StableLm");
+const proa_arch proa_arch_starcoder2 = ROW("starcoder2", STRINGS("Starcoder2ForCausalLM"), starcoder2, "Starcoder2");
 /* clang-format on */

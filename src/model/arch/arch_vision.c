@@ -12,6 +12,7 @@
 
 /* clang-format off */
 static const proa_key keys[] = {LLAMA_KEYS(layers), KV_HEADS(8), END_KEYS};
+static const proa_key ministral3_keys[] = {LLAMA_KEYS(layers), KV_HEADS(8), PAD(11), END_KEYS};
 static const proa_key qwen3_keys[] = {LLAMA_KEYS(layers), KV_HEADS(32), END_KEYS};
 
 #define MISTRAL "language_model.model."
@@ -72,17 +73,21 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
 
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, program, finisher, text, others, skipped) \
-    {.name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors##_tensors,     \
+    .name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors##_tensors,      \
      .ignored = ignored, .stacks = {CAUSAL(embed, program)}, .head = head, .finish = finisher,                  \
-     .text_config = text, .prefix_aliases = others, .unused_parts = skipped}
+     .text_config = text, .prefix_aliases = others, .unused_parts = skipped
 
-const proa_arch proa_arch_mistral3 = ROW("mistral3", STRINGS("Mistral3ForConditionalGeneration"), keys, mistral, layer,
-                                         finish_mistral, "text_config", mistral_aliases, unused);
-const proa_arch proa_arch_ministral3 =
-    ROW("ministral3", STRINGS("Ministral3ForCausalLM"), keys, ministral, layer, finish_mistral, NULL, NULL, NULL);
-const proa_arch proa_arch_qwen2_vl =
+const proa_arch proa_arch_mistral3 = {
+    ROW("mistral3", STRINGS("Mistral3ForConditionalGeneration"), keys, mistral, layer, finish_mistral, "text_config",
+        mistral_aliases, unused)};
+const proa_arch proa_arch_ministral3 = {
+    ROW("ministral3", STRINGS("Ministral3ForCausalLM"), ministral3_keys, ministral, layer, finish_mistral, NULL, NULL,
+        NULL),
+    HEADS(TEXTS | TOKENS | SPANS, "Ministral3")};
+const proa_arch proa_arch_qwen2_vl = {
     ROW("qwen2_vl", STRINGS("Qwen2_5_VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"), keys, qwen2,
-        layer, finish_qwen2, "text_config", qwen2_aliases, unused);
-const proa_arch proa_arch_qwen3_vl = ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3_keys, qwen3,
-                                         layer_qk_norm, finish_qwen3, "text_config", qwen3_aliases, unused);
+        layer, finish_qwen2, "text_config", qwen2_aliases, unused)};
+const proa_arch proa_arch_qwen3_vl = {
+    ROW("qwen3_vl", STRINGS("Qwen3VLForConditionalGeneration"), qwen3_keys, qwen3, layer_qk_norm, finish_qwen3,
+        "text_config", qwen3_aliases, unused)};
 /* clang-format on */

@@ -29,6 +29,7 @@ static const proa_key biogpt_keys[] = {
     INTEGER   ("max_position_embeddings", context, 1, CONTEXT, 1024),
     ACTIVATION("hidden_act",              GELU),
     SWITCH    ("tie_word_embeddings",     tied,    1),
+    PAD       (1),
     END_KEYS};
 
 /* M: what the names begin with. */
@@ -109,11 +110,11 @@ static proa_status finish_xglm(proa_config *c, const proa_json *json, proa_arena
 }
 
 /* clang-format off */
-#define ROW(type, class)                                                                               \
+#define ROW(type, class, heads)                                                                         \
     {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(LAYER), .keys = type##_keys,    \
      .names = type##_tensors, .prefixes = type##_prefixes, .ignored = ignored,                         \
-     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_##type}
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_##type, heads}
 
-const proa_arch proa_arch_xglm = ROW(xglm, "XGLMForCausalLM");
-const proa_arch proa_arch_biogpt = ROW(biogpt, "BioGptForCausalLM");
+const proa_arch proa_arch_xglm = ROW(xglm, "XGLMForCausalLM", NO_HEADS);
+const proa_arch proa_arch_biogpt = ROW(biogpt, "BioGptForCausalLM", HEADS(TEXTS | TOKENS, "BioGpt"));
 /* clang-format on */

@@ -486,7 +486,9 @@ static void folders(void **state)
                                           {"JinaBertForMaskedLM", "jina_bert"},
                                           {"JinaEmbeddingsV3ForMaskedLM", "jina_embeddings_v3"},
                                           {"MegatronBertForMaskedLM", "megatron_bert"},
-                                          {"EsmForMaskedLM", "esm"}};
+                                          {"EsmForMaskedLM", "esm"},
+                                          {"GPTNeoXForCausalLM", "gpt_neox_embed"},
+                                          {"GPT2ForSequenceClassification", "gpt2_cls"}};
     for (size_t i = 0; i < PROA_COUNT(rows); i++) {
         proa_err err;
         proa_json *json = NULL;
