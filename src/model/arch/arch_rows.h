@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_rows.h - the notation of the architecture tables: one macro for each kind of line in arch_*.c.
  *
- * Only arch_*.c include this header, because its macros have no prefix. An architecture is three tables and a row:
- * keys of config.json, tensors of the checkpoint, programs of steps; and the proa_arch that joins them. The tables are
- * laid by hand, one entry a line, inside a clang-format off block. arch_llama.c is the example to copy.
+ * Only arch_*.c and derive.c include this header, because its macros have no prefix. An architecture is three tables
+ * and a row: keys of config.json, tensors of the checkpoint, programs of steps; and the proa_arch that joins them. The
+ * tables are laid by hand, one entry a line, inside a clang-format off block. arch_llama.c is the example to copy.
  *
  * Letters in the shapes below: T rows (tokens) of the step, S rows that the head computes, H hidden size,
  * Q = heads * head_dim, K = kv_heads * head_dim, F FFN size, V columns of the output (vocabulary or labels). */
