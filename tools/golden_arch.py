@@ -378,6 +378,7 @@ HEADS = {
     "eurobert_mlm": ("EuroBertForMaskedLM", lambda: transformers.EuroBertConfig(**LM)),
     **{f"{row}{ending}": (f"{family}{head}", config) for row, (family, config) in BERT_LIKE.items() for ending, head in ENDINGS.items()
        if (row, ending) != ("esm", "_qa")},
+    "jina_embeddings_v3_tasks": ("JinaEmbeddingsV3Model", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
     "roformer_wide": ("RoFormerModel", lambda: transformers.RoFormerConfig(**SMALL)),
     "clip_text": ("CLIPTextModel", lambda: transformers.CLIPTextConfig(bos_token_id=197, eos_token_id=198, **SMALL)),
     # ESM-1b: learned positions, normed embeddings.
@@ -706,6 +707,22 @@ def publish_esm(path):
     safetensors.torch.save_file(named, path, {"format": "pt"})
 
 
+def publish_jina_v3(folder):
+    """As jina-embeddings-v3 is published: its own code's class, and matrices with adapters of two tasks beside them."""
+    tensors, random = safetensors.torch.load_file(folder / "model.safetensors"), torch.Generator().manual_seed(2)
+    for name in [n for n, v in tensors.items() if v.dim() == 2]:
+        matrix, begin = tensors.pop(name), name.removesuffix("weight") + "parametrizations.weight."
+        tensors[begin + "original"] = matrix
+        tensors[begin + "0.lora_A"] = torch.randn(2, 4, matrix.shape[1], generator=random)
+        tensors[begin + "0.lora_B"] = torch.randn(2, matrix.shape[0], 4, generator=random)
+    safetensors.torch.save_file({"roberta." + n: v for n, v in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "position_embedding_type": "rotary",
+               "rotary_emb_base": config.pop("rope_parameters")["rope_theta"], "lora_adaptations": ["retrieval.query", "separation"],
+               "lora_rank": 4, "lora_alpha": 1}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
 def write_modules(row, first):
     (FOLDER / row / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": first}]))
 
@@ -725,6 +742,8 @@ def save(row, model, kind, cases):
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")
+    if row == "jina_embeddings_v3_tasks":
+        publish_jina_v3(FOLDER / row)
     if row == "esm":
         publish_esm(FOLDER / row / "model.safetensors")
     if row == "qwen3_vl_moe":

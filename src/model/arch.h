@@ -524,6 +524,7 @@ typedef struct proa_arch {
     A(blenderbot_small)                                                                                      \
     A(plbart)                                                                                                \
     A(opennmt)                                                                                               \
+    A(jina_embeddings_v3_tasks)                                                                              \
     A(roberta)                                                                                               \
     A(roberta_cls)                                                                                           \
     A(roberta_token)                                                                                         \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_jina.c - Jina's encoders. Jina BERT (jina-embeddings-v2): BERT with ALiBi to both sides in place of learned
  * positions, and a gated FFN; the model for code norms queries and keys, too, and adds the layer's input a second time
- * after attention. jina-embeddings-v3: XLM-RoBERTa with rotary positions, whose published files have the names of the
- * code that was published with them; transformers 5 saves others. Heads: none (hidden states and pooler), sequence
+ * after attention. jina-embeddings-v3: XLM-RoBERTa with rotary positions, as transformers 5 saves it and as it was
+ * published, with adapters of its tasks, which are not used. Heads: none (hidden states and pooler), sequence
  * classification, token classification, question answering, masked language model.
  * Facts: of Jina BERT the code that is published with it (jina-bert-implementation, jina-bert-v2-qk-post-norm), as
  * text-embeddings-inference and llama.cpp have it; transformers' modeling_jina_embeddings_v3.py. */
@@ -75,6 +75,11 @@ static const proa_name v3_mlm_tensors[] = {V3_TENSORS, ROBERTA_MLM_TENSORS(V3), 
 static const char *const prefixes[] = {MODEL, NULL}, *const v3_prefixes[] = {V3, NULL};
 static const char *const aliases[] = {BERT_ALIASES, NULL}, *const v3_aliases[] = {ROBERTA_ALIASES, NULL};
 static const char *const ignored[] = {BERT_PRETRAINING, UNUSED_POOLER, NULL};
+/* Matrices that the published file has beside the adapters of its tasks. */
+static const char *const v3_tasks_aliases[] = {ROBERTA_ALIASES, ".weight", ".parametrizations.weight.original", NULL};
+static const char *const v3_tasks_ignored[] = {
+    ROBERTA_PRETRAINING, "rotary_emb.inv_freq", "parametrizations.weight.0.lora_A", "parametrizations.weight.0.lora_B",
+    NULL};
 static const char *const v3_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, "rotary_emb.inv_freq", NULL};
 
 static const proa_step embed[] = {
@@ -165,6 +170,17 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
     return proa_config_read_rope(c, json, arena, err);
 }
 
+/* The published file, whose class is that of XLM-RoBERTa: without a task its code uses no adapter. */
+static proa_status finish_v3_tasks(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    c->rotary_dim = c->hidden / c->heads;
+    c->rope.theta = 10000;
+    PROA_TRY(proa_json_get_double(&c->rope.theta, json, "rotary_emb_base", 1, 1e12, err));
+    PROA_TRY(proa_config_read_labels(c, json, err));
+    return proa_bert_check_positions(json, "rotary", err);
+}
+
 /* clang-format off */
 #define ENCODER(row, type, class, keylist, tensors, begin, program, heads, rows, outs) \
     .name = row, .hf = STRINGS(class), .model_type = type, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
@@ -189,6 +205,11 @@ const proa_arch proa_arch_jina_bert_mlm = {
     JINA("_mlm", "ForMaskedLM", mlm_tensors, mlm_head, ALL, VOCAB), .embedder = &proa_arch_jina_bert};
 const proa_arch proa_arch_jina_embeddings_v3 = {
     JINA_3("", "Model", v3_bare_tensors, headless, ALL, HIDDEN), .pool = pool};
+const proa_arch proa_arch_jina_embeddings_v3_tasks = {
+    ENCODER("jina_embeddings_v3_tasks", "jina_embeddings_v3_tasks", "XLMRobertaModel", v3_keys, v3_bare_tensors,
+            v3_embed, v3_layer, headless, ALL, HIDDEN),
+    .key = "lora_adaptations", .prefixes = v3_prefixes, .aliases = v3_tasks_aliases, .ignored = v3_tasks_ignored,
+    .pool = pool, .finish = finish_v3_tasks};
 const proa_arch proa_arch_jina_embeddings_v3_cls = {
     JINA_3("_cls", "ForSequenceClassification", v3_cls_tensors, v3_cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_jina_embeddings_v3_token = {
