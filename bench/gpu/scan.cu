@@ -161,7 +161,8 @@ static void compare(const scan_heads &m, const std::vector<int> &lengths, const 
     const size_t out = (size_t)T * m.heads * m.dv;
     proa_spans spans = {};
     spans.span = o.spans, spans.count = (int64_t)list.size(), spans.rows_max = longest;
-    scan_args<bf16> a = {o.y[0], o.x, o.rates, m.heads * m.dv, m.heads * m.dv + 2 * m.groups * m.dk, m.heads};
+    const int64_t values = m.heads * m.dv, width = values + 2 * m.groups * m.dk;
+    scan_args<bf16> a = {o.y[0], o.x, o.x + values, o.rates, values, width, width, m.heads};
     a.p = {m.groups, m.heads, m.dk, m.dv, o.rate, o.bias, o.skip, 0.0f, 1e30f};
     a.state = o.states[0], a.stride = (int64_t)m.heads * m.dk * m.dv, a.spans = o.spans;
     auto by_rows = [&] {

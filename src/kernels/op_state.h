@@ -37,12 +37,14 @@ typedef struct proa_delta {
     const float *rate, *bias; /* [Hv]: the logarithm of the decay (A_log), and what is added to a (dt_bias) */
 } proa_delta;
 
-/* Mamba-2's recurrence. A slot has [H][dk][dv] numbers. */
+/* Mamba's recurrence. A slot has [H][dk][dv] numbers. */
 typedef struct proa_state_space {
-    int64_t groups, heads;           /* G, H; H is a multiple of G */
-    int64_t state_dim, value_dim;    /* dk, dv, at most PROA_STATE_DIM_MAX */
-    const float *rate, *bias, *skip; /* [H]: the logarithm of the decay (A_log), dt_bias, and D */
-    float least, most;               /* limits of a step (time_step_limit) */
+    int64_t groups, heads;        /* G, H; H is a multiple of G */
+    int64_t state_dim, value_dim; /* dk, dv, at most PROA_STATE_DIM_MAX */
+    /* [H], by channel [H dv]: the logarithm of the decay (A_log), by channel [H dv][dk]; dt_bias; and D */
+    const float *rate, *bias, *skip;
+    float least, most; /* limits of a step (time_step_limit) */
+    bool by_channel; /* Mamba-1: each column of a head has its own steps, and each number of a state its decay */
 } proa_state_space;
 
 /* Whether the rows of a span go on from a state. */

@@ -15,7 +15,7 @@ typedef struct proa_state_job proa_state_job;
 /* Rows [row, row + count) of head h, whose state is S. */
 typedef void proa_state_rows_fn(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h);
 struct proa_state_job {
-    proa_view y, x, rates;
+    proa_view y, x, rates, params; /* params: of selective_scan */
     const proa_layer_state *state;
     const proa_spans *spans;
     const proa_delta *delta;      /* of gated_delta */
@@ -49,8 +49,20 @@ static inline void proa_delta_heads(proa_ctx *c, proa_view y, proa_view x, proa_
                                     const proa_delta *d, const proa_layer_state *state,
                                     const proa_spans *spans, proa_state_rows_fn *rows)
 {
-    proa_state_job job = {y,   x, rates, state, spans, d, NULL, d->value_heads, d->key_dim * d->value_dim,
-                          rows};
+    proa_state_job job = {
+        .y = y, .x = x, .rates = rates, .state = state, .spans = spans, .delta = d, .rows = rows};
+    job.heads = d->value_heads, job.size = d->key_dim * d->value_dim;
+    proa_state_heads(c, &job);
+}
+
+/* selective_scan by `rows`. */
+static inline void proa_scan_heads(proa_ctx *c, proa_view y, proa_view x, proa_view params, proa_view rates,
+                                   const proa_state_space *p, const proa_layer_state *state,
+                                   const proa_spans *spans, proa_state_rows_fn *rows)
+{
+    proa_state_job job = {.y = y, .x = x, .rates = rates, .params = params, .state = state, .spans = spans};
+    job.scan = p, job.rows = rows;
+    job.heads = p->heads, job.size = p->state_dim * p->value_dim;
     proa_state_heads(c, &job);
 }
 
@@ -59,10 +71,10 @@ static inline double proa_soft_plus(double x)
     return x > 20 ? x : log1p(exp(x));
 }
 
-/* How far the state of head h goes at a row whose rate is dt. */
-static inline double proa_scan_step(const proa_state_space *p, float dt, int64_t h)
+/* How far the state of head i, by channel of column i, goes at a row whose rate is dt. */
+static inline double proa_scan_step(const proa_state_space *p, float dt, int64_t i)
 {
-    const double step = proa_soft_plus((double)dt + (double)p->bias[h]);
+    const double step = proa_soft_plus((double)dt + (double)p->bias[i]);
     return fmin(fmax(step, (double)p->least), (double)p->most);
 }
 

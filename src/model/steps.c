@@ -621,7 +621,9 @@ static void do_selective_scan(const proa_step_frame *f, const proa_step *s)
     p.rate = layer_param(f, s->w)->values, p.bias = layer_param(f, s->w + 1)->values;
     p.skip = layer_param(f, PROA_SLOT_SKIP)->values;
     proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
-    f->m->ctx.ops->selective_scan(&f->m->ctx, y, x, rates, &p, &state, &f->batch->self);
+    int64_t values = c->value_heads * c->value_dim;
+    f->m->ctx.ops->selective_scan(&f->m->ctx, y, first_columns(x, values), proa_view_cols(x, values, x.shape[1]),
+                                  rates, &p, &state, &f->batch->self);
 }
 
 /* The gates are the last columns of what a recurrent layer made of its input. */

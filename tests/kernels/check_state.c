@@ -127,8 +127,8 @@ static void round_rows(proa_view v)
 
 static void check_case(tester *t, const state_case *s, tolerance kind)
 {
-    const int64_t in[] = {ROWS, s->in},
-                  rates_shape[] = {ROWS, proa_max64(1, 2 * s->delta.value_heads + s->scan.heads)};
+    const int64_t of_scan = s->scan.by_channel ? s->out : s->scan.heads, in[] = {ROWS, s->in},
+                  rates_shape[] = {ROWS, proa_max64(1, 2 * s->delta.value_heads + of_scan)};
     if (!takes_turn(t)) return;
     canvas x = canvas_make(2, in, 3, 1), rates = canvas_make(2, rates_shape, 1, 1);
     canvas_fill(&x, (uint64_t)s->in, false), canvas_fill(&rates, 7, false);
@@ -246,7 +246,8 @@ void check_gated_delta(tester *t)
 static void run_scan(proa_ctx *c, const state_case *s, proa_view y, proa_view x, proa_view rates,
                      const proa_layer_state *state, const proa_spans *spans)
 {
-    c->ops->selective_scan(c, y, x, rates, &s->scan, state, spans);
+    proa_view v = proa_view_cols(x, 0, s->out), params = proa_view_cols(x, s->out, s->in);
+    c->ops->selective_scan(c, y, v, params, rates, &s->scan, state, spans);
 }
 
 /* decay: added to the logarithm of the decay. spread: of dt_bias, and with it of steps, from head to head. */
@@ -262,21 +263,40 @@ static void scan_case(tester *t, const int64_t shape[4], float most, float decay
              (int)groups, (int)heads, (int)dk, (int)dv, (double)most, (double)decay, (double)spread);
     state_case s = {.run = run_scan, .label = label, .in = heads * dv + 2 * groups * dk};
     s.out = heads * dv, s.numbers = heads * dk * dv + 1;
-    s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0.01F, most};
+    s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0.01F, most, false};
+    check_case(t, &s, TOL_STATE);
+    free(rate), free(bias), free(skip);
+}
+
+/* By channel: steps of each column, decays of each number of the state. */
+static void channel_case(tester *t, const int64_t shape[4], float most, float decay)
+{
+    const int64_t groups = shape[0], heads = shape[1], dk = shape[2], dv = shape[3], columns = heads * dv;
+    char label[128];
+    float *rate = random_floats(columns * dk, 8, 0.5F), *bias = random_floats(columns, 9, 2);
+    float *skip = random_floats(columns, 10, 1);
+    for (int64_t i = 0; i < columns * dk; i++) rate[i] += decay;
+    for (int64_t i = 0; i < columns; i++) skip[i] += 10;
+    snprintf(label, sizeof label, "%d groups and %d heads of %d and %d by channel, steps up to %g, decay %g",
+             (int)groups, (int)heads, (int)dk, (int)dv, (double)most, (double)decay);
+    state_case s = {.run = run_scan, .label = label, .in = columns + 2 * groups * dk};
+    s.out = columns, s.numbers = columns * dk + 1;
+    s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0, most, true};
     check_case(t, &s, TOL_STATE);
     free(rate), free(bias), free(skip);
 }
 
 /* One head of one number, with a step of log(2): S = S / 2 + B (log(2) v), y = C S + D v. */
-static void check_scan_formula(tester *t)
+static void check_scan_formula(tester *t, bool by_channel)
 {
     float y = 0, S = 2, dt = 0, x[] = {3, 5, 4}, rate = 0, bias = 0, skip = 7;
     proa_span span = {0, 1, 2, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
-    const proa_state_space p = {1, 1, 1, 1, &rate, &bias, &skip, 0, 10};
+    const proa_state_space p = {1, 1, 1, 1, &rate, &bias, &skip, 0, 10, by_channel};
     const proa_layer_state state = {&S, 1};
+    const proa_view all = proa_view_2d(x, PROA_DTYPE_F32, 1, 3);
     t->tables[0].ops->selective_scan(&t->tables[0], proa_view_2d(&y, PROA_DTYPE_F32, 1, 1),
-                                     proa_view_2d(x, PROA_DTYPE_F32, 1, 3),
+                                     proa_view_cols(all, 0, 1), proa_view_cols(all, 1, 3),
                                      proa_view_2d(&dt, PROA_DTYPE_F32, 1, 1), &p, &state, &spans);
     float want = 1 + 5 * 3 * 0.6931472F, off = device_mode.on ? 0.5F : 1e-4F;
     expect(t, fabsf(S - want) < off && fabsf(y - (4 * want + 21)) < 4 * off,
@@ -288,13 +308,17 @@ void check_selective_scan(tester *t)
     static const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 4, 12, 20}, {1, 3, 64, 64},  {2, 2, 128, 64},
                                         {1, 2, 33, 100}, {1, 1, 256, 7}, {1, 2, 128, 80}, {1, 1, 16, 256},
                                         {2, 2, 256, 64}, {4, 4, 64, 48}, {1, 2, 256, 16}};
+    static const int64_t channels[][4] = {{1, 1, 1, 1},    {2, 4, 12, 20}, {1, 3, 16, 64}, {1, 2, 16, 32},
+                                          {1, 2, 33, 100}, {1, 1, 128, 7}, {1, 1, 256, 48}};
     /* Usual ones; slow ones, of which the last bit counts as often as there are rows; to nothing within a few
      * rows. */
     static const float decays[] = {0, -4, 3}, most[] = {1e30F, 0.5F, 1e30F};
-    check_scan_formula(t);
+    check_scan_formula(t, false), check_scan_formula(t, true);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) scan_case(t, shapes[i], i % 2 ? 0.5F : 1e30F, 0, 0.5F);
+    for (size_t i = 0; i < PROA_COUNT(channels); i++) channel_case(t, channels[i], i % 2 ? 0.5F : 1e30F, 0);
     for (size_t i = 0; i < PROA_COUNT(decays); i++) {
         device_mode.limit = decays[i] < 0 ? 1e-5 : 4e-6;
+        channel_case(t, channels[2], most[i], decays[i] / 2);
         scan_case(t, shapes[3], most[i], decays[i], 3), scan_case(t, shapes[8], 2, decays[i], 3);
     }
     device_mode.limit = 4e-6;

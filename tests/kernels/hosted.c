@@ -543,18 +543,23 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
     download_covered();
 }
 
-static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_state_space *p,
-                           const proa_layer_state *state, const proa_spans *spans)
+static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view params, proa_view rates,
+                           const proa_state_space *p, const proa_layer_state *state, const proa_spans *spans)
 {
     PROA_UNUSED(c);
     proa_spans s = *spans;
     proa_state_space scan = *p;
-    cover_narrow(y, true), cover_narrow(x, true), cover_narrow(rates, true);
-    cover(p->rate, p->heads * 4), cover(p->bias, p->heads * 4), cover(p->skip, p->heads * 4);
+    const int64_t each = p->by_channel ? p->heads * p->value_dim : p->heads;
+    cover_narrow(y, true), cover_narrow(x, true), cover_narrow(params, true);
+    if (p->by_channel) cover_view(rates);
+    else cover_narrow(rates, true);
+    cover(p->rate, each * (p->by_channel ? p->state_dim : 1) * 4), cover(p->bias, each * 4),
+        cover(p->skip, each * 4);
     proa_layer_state states = device_state(state, spans, p->heads * p->state_dim * p->value_dim);
     s.span = device_ptr(s.span), scan.rate = device_ptr(p->rate), scan.bias = device_ptr(p->bias);
     scan.skip = device_ptr(p->skip);
-    device->ops->selective_scan(ctx(), device_view(y), device_view(x), device_view(rates), &scan, &states, &s);
+    device->ops->selective_scan(ctx(), device_view(y), device_view(x), device_view(params),
+                                device_view(rates), &scan, &states, &s);
     download_covered();
 }
 

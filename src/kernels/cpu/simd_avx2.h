@@ -158,6 +158,11 @@ static inline vf v_tanh(vf x)
     return proa_tanh_ps256(x);
 }
 
+static inline vf v_soft_plus(vf x)
+{
+    return proa_soft_plus_ps256(x);
+}
+
 static inline vf v_exp_weight(vf x)
 {
     vf r, n = proa_reduce_256(_mm256_max_ps(v_set1(-87.0f), x), &r);

@@ -173,6 +173,11 @@ static inline vf v_tanh(vf x)
     return proa_tanh_ps512(x);
 }
 
+static inline vf v_soft_plus(vf x)
+{
+    return proa_soft_plus_ps512(x);
+}
+
 /* exp(x) for x <= 0, with 0 below -87: there results would be denormal, which multiplications make slowly. Attention
  * meets that in every masked lane, and next to its largest weight of 1 the difference is 0. NaN gives NaN. */
 static inline vf v_exp_weight(vf x)

@@ -239,7 +239,7 @@ static scan_row read_scan_row(const proa_state_job *job, int64_t row, int64_t h)
 {
     const proa_state_space *p = job->scan;
     const int64_t group = h / (p->heads / p->groups);
-    const float *x = row_at(job->x, row), *B = x + p->heads * p->value_dim + group * p->state_dim;
+    const float *x = row_at(job->x, row), *B = row_at(job->params, row) + group * p->state_dim;
     const double step = proa_scan_step(p, row_at(job->rates, row)[h], h);
     return (scan_row){.v = x + h * p->value_dim,
                       .B = B,
@@ -286,13 +286,59 @@ static void scan_head(const proa_state_job *job, float *S, int64_t row, int64_t 
     }
 }
 
-static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_state_space *p,
-                           const proa_layer_state *state, const proa_spans *spans)
+/* V_WIDTH columns of a head or fewer, by channel: weights with 0 behind the last column. */
+typedef struct channel_weights {
+    float decay[PROA_STATE_DIM_MAX][V_WIDTH], bias[V_WIDTH], skip[V_WIDTH]; /* decay: -exp(A_log) */
+    int64_t column, group, lanes;                                           /* column: of all heads */
+} channel_weights;
+
+static void read_channel_weights(channel_weights *w, const proa_state_space *p, int64_t h, int64_t at)
 {
-    const int64_t size = p->state_dim * p->value_dim;
-    proa_state_job job = {
-        y, x, rates, state, spans, .scan = p, .heads = p->heads, .size = size, .rows = scan_head};
-    proa_state_heads(c, &job);
+    w->column = h * p->value_dim + at, w->group = h / (p->heads / p->groups);
+    w->lanes = proa_min64(V_WIDTH, p->value_dim - at);
+    v_store(w->bias, v_load_n(p->bias + w->column, w->lanes));
+    v_store(w->skip, v_load_n(p->skip + w->column, w->lanes));
+    for (int64_t i = 0; i < p->state_dim; i++) {
+        float rate[V_WIDTH] = {0};
+        for (int64_t j = 0; j < w->lanes; j++) rate[j] = p->rate[(w->column + j) * p->state_dim + i];
+        v_store(w->decay[i], v_sub(v_zero(), v_exp(v_load(rate))));
+    }
+}
+
+/* A row of these columns, whose state S has rows of value_dim numbers. */
+V_INLINE void scan_channels(const proa_state_job *job, const channel_weights *w, float *S, int64_t row)
+{
+    const proa_state_space *p = job->scan;
+    const int64_t dk = p->state_dim, dv = p->value_dim, lanes = w->lanes;
+    const float *B = row_at(job->params, row) + w->group * dk, *C = B + p->groups * dk;
+    const vf v = v_load_n(row_at(job->x, row) + w->column, lanes);
+    const vf dt = v_load_n(row_at(job->rates, row) + w->column, lanes);
+    vf step = v_soft_plus(v_add(dt, v_load(w->bias)));
+    step = v_min(v_set1(p->most), v_max(v_set1(p->least), step)); /* which let NaN pass */
+    const vf taken = v_mul(step, v);
+    vf y = v_mul(v_load(w->skip), v);
+    for (int64_t i = 0; i < dk; i++) {
+        const vf decay = v_exp(v_mul(step, v_load(w->decay[i])));
+        const vf state = v_fma(v_set1(B[i]), taken, v_mul(decay, v_load_n(S + i * dv, lanes)));
+        v_store_n(S + i * dv, state, lanes);
+        y = v_fma(v_set1(C[i]), state, y);
+    }
+    v_store_n(row_at(job->y, row) + w->column, y, lanes);
+}
+
+static void channel_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
+{
+    channel_weights w;
+    for (int64_t at = 0; at < job->scan->value_dim; at += V_WIDTH) {
+        read_channel_weights(&w, job->scan, h, at);
+        for (int64_t i = 0; i < count; i++) scan_channels(job, &w, S + at, row + i);
+    }
+}
+
+static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view params, proa_view rates,
+                           const proa_state_space *p, const proa_layer_state *state, const proa_spans *spans)
+{
+    proa_scan_heads(c, y, x, params, rates, p, state, spans, p->by_channel ? channel_head : scan_head);
 }
 
 #endif

@@ -94,9 +94,10 @@ __device__ static void request_rows(scan_tile_of_chunk<DK> &s, const scan_args<b
 {
     constexpr int CHUNK = scan_shape<DK>::CHUNK;
     const int groups = (int)a.p.groups, dv = (int)a.p.value_dim, heads = (int)a.p.heads;
-    const bf16 *x = a.x + (p.row + at) * a.x_row, *b = x + heads * dv + p.h / (heads / groups) * DK;
-    request_tile<CHUNK, DK>(s.b[buffer], b, a.x_row, DK, n);
-    if (OUTPUTS) request_tile<CHUNK, DK>(s.c[buffer], b + groups * DK, a.x_row, DK, n);
+    const bf16 *x = a.x + (p.row + at) * a.x_row;
+    const bf16 *b = a.params + (p.row + at) * a.params_row + p.h / (heads / groups) * DK;
+    request_tile<CHUNK, DK>(s.b[buffer], b, a.params_row, DK, n);
+    if (OUTPUTS) request_tile<CHUNK, DK>(s.c[buffer], b + groups * DK, a.params_row, DK, n);
     request_tile<CHUNK, STATE_COLUMNS>(s.x[buffer], x + p.h * dv + p.column, a.x_row, dv - p.column, n);
     cp_async_commit();
 }
@@ -106,9 +107,9 @@ template <int ROWS>
 __device__ static void read_rates(float (&dt)[ROWS], const scan_args<bf16> &a, const scan_part &p, int at, int n)
 {
     const int first = (threadIdx.x & 31) * ROWS;
+    const bf16 *rates = (const bf16 *)a.rates + (p.row + at + first) * a.rates_row + p.h;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        dt[r] = first + r < n ? gpu_to_f32(a.rates[(p.row + at + first + r) * a.rates_row + p.h]) : 0.0f;
+    for (int r = 0; r < ROWS; r++) dt[r] = first + r < n ? gpu_to_f32(rates[r * a.rates_row]) : 0.0f;
 }
 
 /* By one warp: steps and decays of a chunk. A decay of exp(-1e4) is 0 as are all below, and their sums stay finite. */
@@ -406,10 +407,11 @@ __global__ void __launch_bounds__(STATE_THREADS, scan_shape<DK>::BLOCKS)
     if (p.last && state) mine.store(state, a.p.value_dim);
 }
 
-bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x)
+bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x, proa_view params)
 {
-    return x.dtype == PROA_DTYPE_BF16 && (p->state_dim == 64 || p->state_dim == 128 || p->state_dim == 256) &&
-           p->value_dim % 16 == 0 && gpu_is_vec8(x) && gpu_is_vec8(y);
+    const bool size = p->state_dim == 64 || p->state_dim == 128 || p->state_dim == 256;
+    return x.dtype == PROA_DTYPE_BF16 && !p->by_channel && size && p->value_dim % 16 == 0 && gpu_is_vec8(x) &&
+           gpu_is_vec8(params) && gpu_is_vec8(y);
 }
 
 /* As many as there is room for beside the blocks that there are anyway. */

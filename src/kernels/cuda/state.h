@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * state.h - the arguments of the kernels of the gated delta rule and of Mamba-2's recurrence: row by row (state.cu), by
+ * state.h - the arguments of the kernels of the gated delta rule and of Mamba's recurrence: row by row (state.cu), by
  * chunks (delta_chunk.cu, scan_chunk.cu). */
 #ifndef PROA_KERNELS_CUDA_STATE_H
 #define PROA_KERNELS_CUDA_STATE_H
@@ -36,8 +36,9 @@ void gpu_delta_chunks(gpu *g, const delta_args<__nv_bfloat16> &a, int64_t count)
 
 template <typename T> struct scan_args {
     T *y;
-    const T *x, *rates;
-    int64_t y_row, x_row, rates_row;
+    const T *x, *params;
+    const void *rates; /* T, by channel f32 */
+    int64_t y_row, x_row, params_row, rates_row;
     proa_state_space p;
     float *state;
     int64_t stride;
@@ -45,16 +46,16 @@ template <typename T> struct scan_args {
     bool chunked; /* spans of SCAN_CHUNKED_MIN rows are left to the other kernel */
 };
 
-/* How far the state of head h goes at a row whose rate is dt. */
-__device__ static inline float scan_step(const proa_state_space &p, float dt, int h)
+/* How far the state of head i, by channel of column i, goes at a row whose rate is dt. */
+__device__ static inline float scan_step(const proa_state_space &p, float dt, int i)
 {
-    const float s = dt + p.bias[h];
+    const float s = dt + p.bias[i];
     return fminf(fmaxf(s > 20.0f ? s : log1pf(expf(s)), p.least), p.most);
 }
 
-/* bf16 with states of 64, 128 or 256 rows, values of a multiple of 16, rows that can be read by 16 bytes
- * (scan_chunk.cu). */
-bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x);
+/* bf16 with a decay for each head, states of 64, 128 or 256 rows, values of a multiple of 16, rows that can be read by
+ * 16 bytes (scan_chunk.cu). */
+bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x, proa_view params);
 /* The spans of at least SCAN_CHUNKED_MIN rows. */
 void gpu_scan_chunks(gpu *g, const scan_args<__nv_bfloat16> &a, const proa_spans *spans);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * state.c - the ops of layers with a recurrent state (op_state.h): a causal convolution, the gated delta rule,
- * the recurrence of Mamba-2. */
+ * the recurrence of Mamba. */
 #include "kernels/reference/reference.h"
 
 #include "base/checked.h"
@@ -134,7 +134,7 @@ static void scan_row(const proa_state_job *job, float *S, int64_t row, int64_t h
 {
     const proa_state_space *p = job->scan;
     const int64_t dk = p->state_dim, dv = p->value_dim, group = h / (p->heads / p->groups);
-    const float *v = at_row(job->x, row, h * dv), *B = at_row(job->x, row, p->heads * dv + group * dk);
+    const float *v = at_row(job->x, row, h * dv), *B = at_row(job->params, row, group * dk);
     const float *C = B + p->groups * dk;
     double step = proa_scan_step(p, *at_row(job->rates, row, h), h);
     float decay = (float)exp(-exp((double)p->rate[h]) * step), taken[PROA_STATE_DIM_MAX];
@@ -150,17 +150,37 @@ static void scan_row(const proa_state_job *job, float *S, int64_t row, int64_t h
         }
 }
 
-static void scan_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
+/* The same where columns have steps of their own, and numbers of the state decays. */
+static void channel_row(const proa_state_job *job, float *S, int64_t row, int64_t h)
 {
-    for (int64_t i = 0; i < count; i++) scan_row(job, S, row + i, h);
+    const proa_state_space *p = job->scan;
+    const int64_t dk = p->state_dim, dv = p->value_dim, group = h / (p->heads / p->groups);
+    const float *B = at_row(job->params, row, group * dk), *C = B + p->groups * dk;
+    for (int64_t j = 0; j < dv; j++) {
+        const int64_t column = h * dv + j;
+        const float v = *at_row(job->x, row, column), *rate = p->rate + column * dk;
+        const double step = proa_scan_step(p, *at_row(job->rates, row, column), column);
+        float y = p->skip[column] * v;
+        for (int64_t i = 0; i < dk; i++) {
+            const float decay = (float)exp(-exp((double)rate[i]) * step);
+            S[i * dv + j] = decay * S[i * dv + j] + B[i] * ((float)step * v);
+            y += C[i] * S[i * dv + j];
+        }
+        *at_row(job->y, row, column) = y;
+    }
 }
 
-void proa_selective_scan_reference(proa_ctx *c, proa_view y, proa_view x, proa_view rates,
+static void scan_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (job->scan->by_channel) channel_row(job, S, row + i, h);
+        else scan_row(job, S, row + i, h);
+    }
+}
+
+void proa_selective_scan_reference(proa_ctx *c, proa_view y, proa_view x, proa_view params, proa_view rates,
                                    const proa_state_space *p, const proa_layer_state *state,
                                    const proa_spans *spans)
 {
-    const int64_t size = p->state_dim * p->value_dim;
-    proa_state_job job = {
-        y, x, rates, state, spans, .scan = p, .heads = p->heads, .size = size, .rows = scan_head};
-    proa_state_heads(c, &job);
+    proa_scan_heads(c, y, x, params, rates, p, state, spans, scan_head);
 }
