@@ -190,7 +190,23 @@ ROWS |= {
     "mamba2_biased": lambda: transformers.Mamba2Config(
         use_bias=True, use_conv_bias=False, conv_kernel=3, **dict(MAMBA2, n_groups=1, num_hidden_layers=2)),
 }
-MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba2_biased")
+MAMBA1 = {"hidden_size": 48, "num_hidden_layers": 3, "state_size": 12, "time_step_rank": 5, **IDS}
+JAMBA = dict(drop(LM, "head_dim", "max_position_embeddings"), hidden_size=32, intermediate_size=24, num_hidden_layers=4, mamba_d_state=12,
+             mamba_expand=3, mamba_dt_rank=5, attn_layer_period=3, attn_layer_offset=1, num_experts_per_tok=2)
+ROWS |= {
+    "mamba": lambda: transformers.MambaConfig(**MAMBA1),
+    "mamba_biased": lambda: transformers.MambaConfig(
+        use_bias=True, use_conv_bias=False, conv_kernel=3, tie_word_embeddings=False, expand=3,
+        **dict(drop(MAMBA1, "time_step_rank"), hidden_size=40, num_hidden_layers=2)),
+    # As published: an expand that intermediate_size goes before.
+    "falcon_mamba": lambda: transformers.FalconMambaConfig(
+        expand=5, intermediate_size=80, mixer_rms_eps=0.1, tie_word_embeddings=False, **dict(MAMBA1, hidden_size=40)),
+    "jamba": lambda: transformers.JambaConfig(num_experts=4, **JAMBA),
+    "jamba_dense": lambda: transformers.JambaConfig(
+        num_experts=1, mamba_proj_bias=True, mamba_conv_bias=False, **dict(JAMBA, tie_word_embeddings=True, num_hidden_layers=3)),
+}
+MAMBA1_ROWS = ("mamba", "mamba_biased", "falcon_mamba", "jamba", "jamba_dense")
+MIXER_ROWS = ("nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba2_biased", *MAMBA1_ROWS)
 LFM2_ROWS = ("lfm2", "lfm2_moe")
 FALCON_H1_ROWS = ("falcon_h1", "falcon_h1_normed")
 GPT = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64, **IDS}
@@ -616,7 +632,7 @@ def hypothesis(model, ids, beams, penalty):
 def beam_cases(model, ids):
     """Of a decoder: the tokens that each search finds; None where float64 finds others."""
     found = []
-    if model.config.model_type != "mamba2":
+    if model.config.model_type not in ("mamba", "mamba2", "falcon_mamba"):
         model.set_experts_implementation("eager")  # the fused products of experts have no float64
     for _ in range(2):
         found.append({})

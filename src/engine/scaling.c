@@ -93,13 +93,14 @@ static void read_caches(shape *s, const proa_config *c, const proa_scaling_optio
                      (double)proa_config_recurring(c, 0, c->layers) / layers;
 }
 
-/* A sum follows the mixer of a layer (or both) and its FFN. */
+/* A sum follows the mixer of a layer (or both) and its FFN; one more is within Mamba-1's. */
 static double count_sums(const proa_config *c)
 {
     int64_t sums = 0;
     if (c->parallel) return 1;
     for (int64_t i = 0; i < c->layers; i++)
-        sums += (proa_config_attends(c, i) || proa_config_recurs(c, i)) + proa_config_has_ffn(c, i);
+        sums += (proa_config_attends(c, i) || proa_config_recurs(c, i)) + proa_config_has_ffn(c, i) +
+                (c->step_rank > 0 && proa_config_recurs(c, i));
     return (double)sums / (double)c->layers;
 }
 

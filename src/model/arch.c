@@ -20,7 +20,7 @@ static const char *const slot_names[] = {
 };
 static const proa_split slot_splits[] = {
 #define ROW(name, text, split)                                                                               \
-    PROA_SPLIT_##split, PROA_SPLIT_##split == PROA_SPLIT_COLUMNS ? PROA_SPLIT_NONE : PROA_SPLIT_##split,
+    PROA_SPLIT_##split, PROA_SPLIT_##split >= PROA_SPLIT_COLUMNS ? PROA_SPLIT_NONE : PROA_SPLIT_##split,
     PROA_SLOT_LIST(ROW)
 #undef ROW
 };
@@ -160,6 +160,7 @@ static const struct size_range {
     SIZE(key_dim, 0, PROA_STATE_DIM_MAX),
     SIZE(value_dim, 0, PROA_STATE_DIM_MAX),
     SIZE(conv_taps, 0, PROA_CONV_WIDTH_MAX),
+    SIZE(step_rank, 0, PROA_HIDDEN_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
@@ -188,11 +189,22 @@ static const struct factor_range {
 #define ROPE_FACTORS(rope)                                                                                   \
     FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
         FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
-    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
-    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
-    FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
-    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
-    FACTOR(qkv_clip, 0, 1e30),      FACTOR(stream_scale, 0, 1e6),       ROPE_FACTORS(local_rope),
+    FACTOR(params_eps, 0, 1),
+    FACTOR(norm_eps, 0, 1),
+    FACTOR(attention_scale, 1e-6, 1e6),
+    FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6),
+    FACTOR(residual_scale, 1e-6, 1e6),
+    FACTOR(attention_cap, 0, 1e30),
+    FACTOR(logit_cap, 0, 1e30),
+    FACTOR(expert_limit, 0, 1e30),
+    FACTOR(expert_offset, -1e6, 1e6),
+    FACTOR(alibi_max, 0, 64),
+    FACTOR(alibi_scale, 0, 1e6),
+    ROPE_FACTORS(rope),
+    FACTOR(qkv_clip, 0, 1e30),
+    FACTOR(stream_scale, 0, 1e6),
+    ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
 };
@@ -385,12 +397,15 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_RELATIVE: return 2 * c->relative.span;
     case PROA_DIM_Q_GATED: return 2 * c->heads * c->head_dim;
     case PROA_DIM_MIX:
-        return 2 * (c->key_heads * c->key_dim + c->value_heads * c->value_dim) +
+        return 2 * (proa_config_convolved_keys(c) + c->value_heads * c->value_dim) +
                (c->mix_rates ? c->value_heads : 0) + (c->mix_gated ? c->value_heads * c->value_dim : 0);
-    case PROA_DIM_CONVOLVED: return 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
+    case PROA_DIM_CONVOLVED: return 2 * proa_config_convolved_keys(c) + c->value_heads * c->value_dim;
     case PROA_DIM_RECALLED: return c->value_heads * c->value_dim;
     case PROA_DIM_RECALL_HEAD: return c->value_dim;
-    case PROA_DIM_RATES: return 2 * c->value_heads;
+    case PROA_DIM_RATES: return c->step_rank ? c->value_heads * c->value_dim : 2 * c->value_heads;
+    case PROA_DIM_STEP_RANK: return c->step_rank;
+    case PROA_DIM_PARAMS: return c->step_rank + 2 * c->key_heads * c->key_dim;
+    case PROA_DIM_STATE: return c->key_dim;
     case PROA_DIM_RATE_HEADS: return c->value_heads;
     case PROA_DIM_TAPS: return c->conv_taps;
     case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
@@ -449,6 +464,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_SUM_IN: return c->sum_inputs;
     case PROA_REG_MIX: return proa_dim_size(c, PROA_DIM_MIX);
     case PROA_REG_MIXED: return proa_dim_size(c, PROA_DIM_CONVOLVED);
+    case PROA_REG_PARAMS: return proa_round_up(proa_dim_size(c, PROA_DIM_PARAMS), 8); /* as SQUARES */
     case PROA_REG_RATES: return proa_dim_size(c, PROA_DIM_RATES);
     case PROA_REG_RECALL: return proa_dim_size(c, PROA_DIM_RECALLED);
     case PROA_REG_SQUARES: return proa_round_up(c->recall_groups, 4); /* devices add 16 bytes at a time */

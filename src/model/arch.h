@@ -48,7 +48,8 @@
     R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
     R(MIX, "mix")               /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */ \
     R(MIXED, "mixed")           /* [T, convolved]: q, k and v after the convolution */                       \
-    R(RATES, "rates")           /* [T, 2 value heads]: how far each head writes and forgets */               \
+    R(PARAMS, "params")         /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C */     \
+    R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets */  \
     R(RECALL, "recall")         /* [T, values]: what the recurrent state gives */                            \
     R(SQUARES, "squares")       /* [T, groups]: means of the squares of its groups, if ranks have parts */   \
     R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
@@ -99,6 +100,10 @@ typedef enum proa_reg {
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
     W(MIX, "mix", HEADS)                                                                                     \
     W(MIX_CONV, "mix_conv", HEADS)                                                                           \
+    W(PARAMS, "params", INNER)                                                                               \
+    W(STEP_NORM, "step_norm", NONE)                                                                          \
+    W(B_NORM, "b_norm", NONE)                                                                                \
+    W(C_NORM, "c_norm", NONE)                                                                                \
     W(RATES, "rates", HEADS)                                                                                 \
     W(DECAY, "decay", HEADS)                                                                                 \
     W(SKIP, "skip", HEADS)                                                                                   \
@@ -144,6 +149,9 @@ typedef enum proa_split {
     PROA_SPLIT_ROWS,    /* a part of the rows; the same of gate and up and of experts */
     PROA_SPLIT_HEADS,   /* the rows, vectors or matrices of some heads: of q, of k, of v and of gates */
     PROA_SPLIT_COLUMNS, /* a part of the columns: those of its heads or FFN rows */
+    /* the same, of a sum of few columns that is not added to the residual stream, and of which each rank makes all
+     * where ranks make whole sums */
+    PROA_SPLIT_INNER,
 } proa_split;
 /* A bias is split as the rows of its matrix. NONE if the matrix is split by columns: then one rank adds it. */
 proa_split proa_slot_split(proa_weight_slot slot);
@@ -169,9 +177,10 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
     S(SCALE_PARTS, "scale_parts") /* the parts of MIX times their factors, in place */                       \
     S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */ \
-    S(GATE_OUTPUTS, "gate_outputs")     /* out *= the gates in the last columns of in */                     \
-    S(GATED_DELTA, "gated_delta")       /* out = the gated delta rule of in by RATES; w is DECAY */          \
-    S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba-2's recurrence of in by rates in MIX */               \
+    S(GATE_OUTPUTS, "gate_outputs") /* out *= the gates in the last columns of in */                         \
+    S(GATED_DELTA, "gated_delta")   /* out = the gated delta rule of in by RATES; w is DECAY */              \
+    S(NORM_PARAMS, "norm_params") /* the parts of PARAMS normed with STEP_NORM, B_NORM, C_NORM, in place */  \
+    S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba's recurrence of in, by rates in MIX or RATES */       \
     S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */    \
     S(GROUP_SQUARES, "group_squares")   /* out = what the groups of in give to their mean squares */         \
     S(GROUP_SCALE, "group_scale")       /* groups of out by these mean squares and w: the rest of a norm */  \
@@ -312,8 +321,9 @@ enum proa_step_flags {
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
-    PROA_HEAD_ACT = 1 << 9,  /* LINEAR: the configuration's head_act */
-    PROA_CONV_ACT = 1 << 22, /* its conv_act */
+    PROA_HEAD_ACT = 1 << 9,    /* LINEAR: the configuration's head_act */
+    PROA_CONV_ACT = 1 << 22,   /* its conv_act */
+    PROA_BY_CHANNEL = 1 << 25, /* SELECTIVE_SCAN: Mamba-1's, B and C in PARAMS, rates in RATES */
     PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
@@ -368,15 +378,19 @@ typedef enum proa_dim {
     PROA_DIM_BUCKETS,
     PROA_DIM_RELATIVE, /* 2 relative.span */
     PROA_DIM_Q_GATED,  /* 2 Q: queries and gates of attention */
-    PROA_DIM_MIX, /* a recurrent layer's q, k, v and gates: 2 keys + 2 values, and mix_rates, mix_gated */
+    PROA_DIM_MIX, /* a recurrent layer's q, k, v and gates: 2 keys + 2 values, and mix_rates, mix_gated; with a
+                     step_rank without keys */
     PROA_DIM_CONVOLVED,   /* q, k and v of these: 2 keys + values */
     PROA_DIM_RECALLED,    /* values: value_heads * value_dim */
     PROA_DIM_RECALL_HEAD, /* value_dim */
-    PROA_DIM_RATES,       /* 2 value_heads */
-    PROA_DIM_RATE_HEADS,  /* value_heads */
-    PROA_DIM_TAPS,        /* conv_taps */
-    PROA_DIM_WINDOW,      /* conv_width * hidden */
-    PROA_DIM_PAIR,        /* 2 hidden */
+    PROA_DIM_RATES,       /* 2 value_heads; with a step_rank values */
+    PROA_DIM_STEP_RANK,
+    PROA_DIM_PARAMS,     /* step_rank + 2 keys */
+    PROA_DIM_STATE,      /* key_dim */
+    PROA_DIM_RATE_HEADS, /* value_heads */
+    PROA_DIM_TAPS,       /* conv_taps */
+    PROA_DIM_WINDOW,     /* conv_width * hidden */
+    PROA_DIM_PAIR,       /* 2 hidden */
     PROA_DIM_STATES,
     PROA_DIM_DRAFT_VOCAB
 } proa_dim;
@@ -567,6 +581,9 @@ typedef struct proa_arch {
     A(bamba)                                                                                                 \
     A(falcon_h1)                                                                                             \
     A(nemotron_h)                                                                                            \
+    A(mamba)                                                                                                 \
+    A(falcon_mamba)                                                                                          \
+    A(jamba)                                                                                                 \
     A(mamba2)                                                                                                \
     A(lfm2)                                                                                                  \
     A(lfm2_moe)                                                                                              \

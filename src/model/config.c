@@ -306,9 +306,14 @@ int64_t proa_config_recurring(const proa_config *c, int64_t first, int64_t end)
     return c->recurrent_layers ? count_set(c->recurrent_layers, first, end) : 0;
 }
 
+int64_t proa_config_convolved_keys(const proa_config *c)
+{
+    return c->step_rank ? 0 : c->key_heads * c->key_dim;
+}
+
 int64_t proa_config_layer_state(const proa_config *c)
 {
-    int64_t convolved = 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
+    int64_t convolved = 2 * proa_config_convolved_keys(c) + c->value_heads * c->value_dim;
     return (c->conv_taps - 1) * convolved + c->value_heads * c->key_dim * c->value_dim;
 }
 

@@ -67,7 +67,11 @@ typedef struct proa_config {
     bool recall_plain;         /* the output is not normed, only gated */
     bool mix_rates;            /* one product makes the rates, too (Mamba-2) */
     bool mix_gated;            /* what is convolved has gates, too (LFM2) */
-    double step_min, step_max; /* limits of Mamba-2's steps */
+    double step_min, step_max; /* limits of Mamba's steps */
+    /* Mamba-1: the rank of what makes the steps, which are those of each column of values; it, B and C are made of the
+     * convolved values (PARAMS). 0: not Mamba-1. And the epsilon of their norms. */
+    int64_t step_rank;
+    double params_eps;
     bool attention_gate; /* the output of attention is multiplied by the sigmoid of a gate (Qwen3-Next) */
     bool shared_gate;    /* the shared expert's output is multiplied by a sigmoid */
     double norm_eps;
@@ -246,6 +250,8 @@ bool proa_config_recurs(const proa_config *c, int64_t layer);
 int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
 /* Likewise a recurrent state. */
 int64_t proa_config_recurring(const proa_config *c, int64_t first, int64_t end);
+/* Columns of the keys, or of B and C, among what is convolved: q and k of it each have as many. */
+int64_t proa_config_convolved_keys(const proa_config *c);
 /* f32 numbers of the recurrent state of a sequence in one layer, and in all of them. The last rows that the convolution
  * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
 int64_t proa_config_layer_state(const proa_config *c);

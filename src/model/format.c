@@ -213,12 +213,18 @@ static proa_wfmt stored_format(const proa_formats *f, const proa_param *param, b
     return f->rounds && !router && format == PROA_WFMT_BF16 ? PROA_WFMT_BF16DOT : format;
 }
 
+/* Small, and what a rounding changes is which experts are chosen, or what all later rows remember. */
+static bool is_decisive(proa_weight_slot slot)
+{
+    return slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE || slot == PROA_SLOT_RATES ||
+           slot == PROA_SLOT_PARAMS;
+}
+
 /* The format of a weight: that of --dtype or --quant if one was given. Otherwise the host keeps what the checkpoint
  * has, and a device uses the format of its activations. */
 static proa_wfmt choose_format(const proa_formats *f, proa_weight_slot slot, const proa_param *param)
 {
-    /* Small, and what a rounding changes is which experts are chosen, or what all later rows remember. */
-    bool router = slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE || slot == PROA_SLOT_RATES;
+    bool router = is_decisive(slot);
     if (router && proa_wfmt_is_quantised(f->main))
         return f->host ? plain_format(param_dtype(param)) : PROA_WFMT_F16;
     proa_wfmt format = PROA_WFMT_F32;

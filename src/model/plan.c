@@ -73,7 +73,8 @@ static bool norms_stream(const proa_program *layer)
 static bool reads_register(const proa_step *s, proa_reg reg)
 {
     bool added = s->op == PROA_STEP_LINEAR && s->flags & PROA_ADD && s->out == reg;
-    return s->in == reg || added;
+    bool scanned = s->op == PROA_STEP_SELECTIVE_SCAN && reg == PROA_REG_PARAMS;
+    return s->in == reg || added || scanned;
 }
 
 /* Is the next step a product of what step i of a layer makes, and does no later one read that? */
@@ -150,8 +151,10 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
-    if (s->op == PROA_STEP_SELECTIVE_SCAN) mark_alive(first, last, l, PROA_REG_MIX, step);
-    if (s->op == PROA_STEP_GATED_DELTA) mark_alive(first, last, l, PROA_REG_RATES, step);
+    bool scan = s->op == PROA_STEP_SELECTIVE_SCAN, by_channel = scan && s->flags & PROA_BY_CHANNEL;
+    if (scan) mark_alive(first, last, l, PROA_REG_MIX, step);
+    if (by_channel) mark_alive(first, last, l, PROA_REG_PARAMS, step);
+    if (by_channel || s->op == PROA_STEP_GATED_DELTA) mark_alive(first, last, l, PROA_REG_RATES, step);
     if (s->op == PROA_STEP_ROUTE || s->op == PROA_STEP_EXPERTS) {
         mark_alive(first, last, l, PROA_REG_EXPERT_W, step);
         mark_alive(first, last, l, PROA_REG_EXPERT_IDS, step);

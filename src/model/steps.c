@@ -604,26 +604,43 @@ static void do_gated_delta(const proa_step_frame *f, const proa_step *s)
                                &f->batch->self);
 }
 
-/* The rates are behind the columns of MIX that were convolved. */
+/* Of Mamba-1, what makes the steps, B and C, which follow each other in PARAMS. */
+static void do_norm_params(const proa_step_frame *f, const proa_step *s)
+{
+    static const proa_weight_slot slots[] = {PROA_SLOT_STEP_NORM, PROA_SLOT_B_NORM, PROA_SLOT_C_NORM};
+    proa_view x = proa_frame_register(f, s->out);
+    for (int64_t i = 0, at = 0; i < (int64_t)PROA_COUNT(slots); i++) {
+        const proa_param *w = layer_param(f, slots[i]);
+        proa_view part = proa_view_cols(x, at, at + w->rows);
+        f->m->ctx.ops->rms_norm(&f->m->ctx, part, part, param_values(w), (float)f->m->config.params_eps);
+        at += w->rows;
+    }
+}
+
+/* Of Mamba-2 B and C are behind the values, and the rates behind the columns of MIX that were convolved. */
 static void do_selective_scan(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    int64_t end = f->first + f->rows;
-    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end);
-    proa_view rates = proa_view_cols(proa_frame_rows(f, PROA_REG_MIX, end), x.shape[1],
-                                     x.shape[1] + c->value_heads);
+    const bool by_channel = s->flags & PROA_BY_CHANNEL;
+    int64_t end = f->first + f->rows, values = proa_dim_size(c, PROA_DIM_RECALLED);
+    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end), params = x, rates;
+    int64_t at = by_channel ? c->step_rank : values, keys = c->key_heads * c->key_dim;
+    if (by_channel)
+        params = proa_frame_rows(f, PROA_REG_PARAMS, end), rates = proa_frame_rows(f, PROA_REG_RATES, end);
+    else
+        rates = proa_view_cols(proa_frame_rows(f, PROA_REG_MIX, end), x.shape[1], x.shape[1] + c->value_heads);
     proa_state_space p = {.groups = c->key_heads,
                           .heads = c->value_heads,
                           .state_dim = c->key_dim,
                           .value_dim = c->value_dim,
                           .least = (float)c->step_min,
-                          .most = (float)c->step_max};
+                          .most = (float)c->step_max,
+                          .by_channel = by_channel};
     p.rate = layer_param(f, s->w)->values, p.bias = layer_param(f, s->w + 1)->values;
     p.skip = layer_param(f, PROA_SLOT_SKIP)->values;
     proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
-    int64_t values = c->value_heads * c->value_dim;
-    f->m->ctx.ops->selective_scan(&f->m->ctx, y, first_columns(x, values), proa_view_cols(x, values, x.shape[1]),
-                                  rates, &p, &state, &f->batch->self);
+    f->m->ctx.ops->selective_scan(&f->m->ctx, y, first_columns(x, values),
+                                  proa_view_cols(params, at, at + 2 * keys), rates, &p, &state, &f->batch->self);
 }
 
 /* The gates are the last columns of what a recurrent layer made of its input. */
@@ -732,7 +749,7 @@ static void do_take_columns(const proa_step_frame *f, const proa_step *s)
 static const int64_t *shares_of(const proa_plan *p, proa_weight_slot slot)
 {
     if (slot == PROA_SLOT_DOWN) return p->shares.ffn;
-    if (slot == PROA_SLOT_MIX_OUT) return p->shares.value_heads;
+    if (slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS) return p->shares.value_heads;
     return slot == PROA_SLOT_SHARED_DOWN ? p->shares.shared_ffn : p->shares.heads;
 }
 
@@ -799,6 +816,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_GATE_INPUTS] = do_gate_inputs,
     [PROA_STEP_GATE_OUTPUTS] = do_gate_outputs,
     [PROA_STEP_GATED_DELTA] = do_gated_delta,
+    [PROA_STEP_NORM_PARAMS] = do_norm_params,
     [PROA_STEP_SELECTIVE_SCAN] = do_selective_scan,
     [PROA_STEP_NORM_GATED] = do_norm_gated,
     [PROA_STEP_GROUP_SQUARES] = do_group_squares,

@@ -115,7 +115,8 @@
  *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer;
  *                                   with mix_rates also [T, Hv] before the gates; with mix_gated gates of what is
  *                                   convolved, that, gates: [T, 3 Hv dv]
- *                         RATES     N [T, H] -> RATES [T, 2 Hv]
+ *                         RATES     N [T, H] -> RATES [T, 2 Hv]; of Mamba-1 PARAMS [T, step rank] -> [T, H dv]
+ *                         PARAMS    MIXED [T, H dv] -> PARAMS [T, step rank + 2 dk]
  *                         MIX_OUT   RECALL [T, Hv dv] -> X [T, H]
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
@@ -159,6 +160,10 @@
  * SELECTIVE_SCAN(IN, OUT, W)
  *                       OUT [T, H dv] = Mamba-2's recurrence of v, B and C in IN by the rates in MIX, which are behind
  *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too
+ * NORM_PARAMS           the three parts of PARAMS = norm(part) * W, W STEP_NORM, B_NORM, C_NORM
+ * CHANNEL_SCAN(IN, OUT, W)
+ *                       OUT [T, H dv] = Mamba-1's recurrence of v in IN, B and C in PARAMS, by RATES [T, H dv]; W is
+ *                       DECAY [H dv, dk], with a bias [H dv], SKIP [H dv]
  * NORM_GATED(IN, OUT, W) each of recall_groups groups (0: each head) of OUT = norm(group) * W, before that (gate_first)
  *                       or then times conv_act(the last columns of IN); ranks that have parts of a group run it as
  *                       several steps (ranks/collective.h)
@@ -214,6 +219,8 @@
 #define GATE_OUTPUTS(IN, OUT)         STEP_BARE(GATE_OUTPUTS, IN, OUT, IF(RECURS))
 #define GATED_DELTA(IN, OUT, W)       STEP(GATED_DELTA, IN, OUT, W, IF(RECURS))
 #define SELECTIVE_SCAN(IN, OUT, W)    STEP(SELECTIVE_SCAN, IN, OUT, W, IF(RECURS))
+#define NORM_PARAMS                   STEP_BARE(NORM_PARAMS, PARAMS, PARAMS, IF(RECURS))
+#define CHANNEL_SCAN(IN, OUT, W)      STEP(SELECTIVE_SCAN, IN, OUT, W, PROA_BY_CHANNEL | IF(RECURS))
 #define NORM_GATED(IN, OUT, W)        STEP(NORM_GATED, IN, OUT, W, IF(RECURS))
 #define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
 #define END                           {PROA_STEP_END}

@@ -196,6 +196,18 @@ static void write_parted_norm(writer *w, const proa_step *s)
     if (!w->c->gate_first) emit_step(w, gate);
 }
 
+/* A sum that the next steps read: of all ranks' terms; or each rank makes it of all ranks' inputs. */
+static void write_inner_sum(writer *w, proa_step s)
+{
+    proa_flags where = s.flags & PROA_CONDITIONS_BY_LAYER;
+    if (w->c->sum_split) {
+        emit_step(w, (proa_step){PROA_STEP_GATHER_INPUTS, s.in, PROA_REG_SUM_IN, s.w, where});
+        s.in = PROA_REG_SUM_IN;
+    }
+    emit_step(w, s);
+    if (!w->c->sum_split) emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, s.out, s.out, 0, where});
+}
+
 void proa_collective_steps(proa_program *p, const proa_config *c, int64_t layers, bool head_split)
 {
     proa_program from = *p;
@@ -205,7 +217,10 @@ void proa_collective_steps(proa_program *p, const proa_config *c, int64_t layers
     for (int32_t i = 0; i < from.count && whole_sums; i++)
         from.step[i].flags &= ~(proa_flags)(PROA_FORK | PROA_JOIN); /* no branch crosses a collective */
     for (int32_t i = 0; i < from.count; i++) {
-        if (from.step[i].op == PROA_STEP_NORM_GATED && c->recall_width) write_parted_norm(&w, &from.step[i]);
+        const proa_step *s = &from.step[i];
+        if (s->op == PROA_STEP_NORM_GATED && c->recall_width) write_parted_norm(&w, s);
+        else if (s->op == PROA_STEP_LINEAR && proa_slot_split(s->w) == PROA_SPLIT_INNER)
+            write_inner_sum(&w, *s);
         else if (whole_sums && proa_step_is_partial(&from.step[i])) write_columns(&w, from.step[i]);
         else if (proa_step_is_partial(&from.step[i])) write_partial(&w, from.step[i]);
         else write_whole(&w, from.step[i], head_split);

@@ -274,17 +274,19 @@ static int mamba_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_w
 static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot, int64_t rows)
 {
     const proa_config *c = &s->whole;
-    int64_t d = c->value_dim, keys = c->key_heads * c->key_dim, values = c->value_heads * d;
+    int64_t d = c->value_dim, keys = proa_config_convolved_keys(c), values = c->value_heads * d;
     bool mixed = slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV;
     if (mixed && c->mix_rates) return mamba_ranges(out, s, slot);
-    if (mixed && !c->mix_gated) {
+    if (mixed && !c->mix_gated && !c->step_rank) {
         out[0] = heads_range(s->key_heads, c->key_dim, 0);
         out[1] = heads_range(s->key_heads, c->key_dim, keys);
         out[2] = heads_range(s->value_heads, d, 2 * keys);
         out[3] = heads_range(s->value_heads, d, 2 * keys + values);
         return slot == PROA_SLOT_MIX ? 4 : 3;
     }
-    int64_t size = mixed || slot == PROA_SLOT_RECALL_NORM ? d : 1, all = c->value_heads * size;
+    bool columns = mixed || slot == PROA_SLOT_RECALL_NORM ||
+                   c->step_rank; /* of all heads; or one number for each head */
+    int64_t size = columns ? d : 1, all = c->value_heads * size;
     int blocks = (int)(rows / all);
     for (int i = 0; i < blocks; i++) out[i] = heads_range(s->value_heads, size, i * all);
     return blocks;
@@ -294,7 +296,7 @@ static bool is_recurrent(proa_weight_slot slot)
 {
     return slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV || slot == PROA_SLOT_RATES ||
            slot == PROA_SLOT_DECAY || slot == PROA_SLOT_SKIP || slot == PROA_SLOT_RECALL_NORM ||
-           slot == PROA_SLOT_MIX_OUT;
+           slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS;
 }
 
 /* q, k and v of attention, behind the gates of the heads of q if it has these. */
@@ -388,6 +390,12 @@ static proa_split split_of(const sharder *s, proa_weight_slot slot, const proa_p
     return slot == PROA_SLOT_RECALL_NORM && all ? PROA_SPLIT_NONE : proa_slot_split(slot);
 }
 
+/* Whether a product reads a part of its inputs. */
+static bool reads_parts(const sharder *s, proa_split split)
+{
+    return split == PROA_SPLIT_COLUMNS || (split == PROA_SPLIT_INNER && !s->whole_sums);
+}
+
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
 static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
 {
@@ -404,7 +412,7 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
     } else if (is_norm_by_head(s, matrix, param)) {
         range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
         ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
-    } else if (split == PROA_SPLIT_COLUMNS) {
+    } else if (reads_parts(s, split)) {
         return cut_columns(s, param, ffn ? *ffn : columns_of_heads(s, slot, param->cols));
     } else if (split == PROA_SPLIT_HEADS && param->heads) {
         cut_matrices(param, s->heads);

@@ -9,12 +9,20 @@
 #include "engine/fleet/fleet.h"
 #include <unistd.h>
 
-static const char *const models[] = {GOLDEN "arch/qwen3_next",       GOLDEN "arch/qwen3_5",
-                                     GOLDEN "arch/qwen3_5_text",     GOLDEN "arch/lfm2",
-                                     GOLDEN "arch/granitemoehybrid", GOLDEN "arch/bamba",
-                                     GOLDEN "arch/falcon_h1",        GOLDEN "arch/nemotron_h",
-                                     GOLDEN "arch/nemotron_h_moe",   GOLDEN "arch/mamba2"};
-enum { REQUESTS = 6, MAMBA = 4 /* the first model with layers of Mamba-2 */ };
+static const char *const models[] = {GOLDEN "arch/qwen3_next",
+                                     GOLDEN "arch/qwen3_5",
+                                     GOLDEN "arch/qwen3_5_text",
+                                     GOLDEN "arch/lfm2",
+                                     GOLDEN "arch/granitemoehybrid",
+                                     GOLDEN "arch/bamba",
+                                     GOLDEN "arch/falcon_h1",
+                                     GOLDEN "arch/nemotron_h",
+                                     GOLDEN "arch/nemotron_h_moe",
+                                     GOLDEN "arch/mamba2",
+                                     GOLDEN "arch/mamba",
+                                     GOLDEN "arch/falcon_mamba",
+                                     GOLDEN "arch/jamba"};
+enum { REQUESTS = 6, MAMBA = 4 /* the first model with layers of Mamba */ };
 
 static proa_request request_of(int i)
 {
@@ -75,7 +83,7 @@ static void chunks_and_neighbours_change_nothing(void **state)
 static void preemption_changes_nothing(void **state)
 {
     (void)state;
-    const char *const tried[] = {models[0], GOLDEN "arch/mamba2"};
+    const char *const tried[] = {models[0], GOLDEN "arch/mamba2", GOLDEN "arch/mamba"};
     for (size_t m = 0; m < PROA_COUNT(tried); m++) {
         if (m && getenv("PROA_TEST_TP")) break;
         outcome alone[REQUESTS] = {0}, tight[REQUESTS] = {0};

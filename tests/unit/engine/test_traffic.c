@@ -135,7 +135,9 @@ static const char *const models[] = {GOLDEN "arch/bloom",
                                      GOLDEN "arch/lfm2",
                                      GOLDEN "arch/falcon_h1",
                                      GOLDEN "arch/nemotron_h_moe",
-                                     GOLDEN "arch/mamba2"};
+                                     GOLDEN "arch/mamba2",
+                                     GOLDEN "arch/mamba",
+                                     GOLDEN "arch/jamba"};
 
 static int64_t length_of(int64_t context)
 {
@@ -474,8 +476,8 @@ static void choose_adapters(proa_engine_options *o, const char *model)
 /* Recurrent states, which neither drafts nor cached prefixes go with. */
 static bool has_states(const char *model)
 {
-    static const char *const names[] = {"qwen3_next",     "qwen3_5", "granitemoehybrid", "lfm2", "falcon_h1",
-                                        "nemotron_h_moe", "mamba2"};
+    static const char *const names[] = {
+        "qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2", "falcon_h1", "nemotron_h_moe", "mamba", "jamba"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(model, names[i])) return true;
     return false;

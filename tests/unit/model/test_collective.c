@@ -216,12 +216,33 @@ static void test_parted_norm(void **state)
     assert_steps(&p, all);
 }
 
+/* A sum within a layer is added in place, or each rank makes all of it. */
+static void test_inner_sum(void **state)
+{
+    PROA_UNUSED(state);
+    static const proa_step layer[] = {STEP(LINEAR, MIXED, PARAMS, PARAMS, 0),
+                                      STEP(LINEAR, PARAMS, RATES, RATES, 0), END};
+    static const proa_step terms[] = {STEP(LINEAR, MIXED, PARAMS, PARAMS, 0),
+                                      STEP(ALL_REDUCE, PARAMS, PARAMS, TOKENS, 0),
+                                      STEP(LINEAR, PARAMS, RATES, RATES, 0), END};
+    static const proa_step all[] = {STEP(GATHER_INPUTS, MIXED, SUM_IN, PARAMS, 0),
+                                    STEP(LINEAR, SUM_IN, PARAMS, PARAMS, 0),
+                                    STEP(LINEAR, PARAMS, RATES, RATES, 0), END};
+    const proa_config by_terms = {.step_rank = 4}, by_rows = {.step_rank = 4, .sum_split = 16};
+    proa_program p = program_of(layer);
+    proa_collective_steps(&p, &by_terms, 0, false);
+    assert_steps(&p, terms);
+    p = program_of(layer);
+    proa_collective_steps(&p, &by_rows, 0, false);
+    assert_steps(&p, all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sequential),  cmocka_unit_test(test_parallel),   cmocka_unit_test(test_experts),
         cmocka_unit_test(test_head),        cmocka_unit_test(test_whole_sums), cmocka_unit_test(test_mixers),
-        cmocka_unit_test(test_parted_norm),
+        cmocka_unit_test(test_parted_norm), cmocka_unit_test(test_inner_sum),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -239,7 +239,7 @@ static void refusals(void **state)
     refused("{}", PROA_INVALID, "architectures");
     refused("{\"architectures\":[\"LLamaForCausalLM\"]}", PROA_UNSUPPORTED, "LlamaForCausalLM");
     refused("{\"architectures\":[\"GPTNovaForCausalLM\"]}", PROA_UNSUPPORTED, "closest known");
-    refused("{\"model_type\":\"mamba\"}", PROA_UNSUPPORTED, "mamba");
+    refused("{\"model_type\":\"rwkv\"}", PROA_UNSUPPORTED, "rwkv");
     refused("{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":200}", PROA_INVALID,
             "'hidden_size' is missing");
     refused("{" LLAMA ",\"num_key_value_heads\":3}", PROA_INVALID, "3 key-value heads");

@@ -649,6 +649,66 @@ static void mamba2(void **state)
     refused(room, PROA_INVALID, "'expand' 3 of hidden size 4096");
 }
 
+/* state-spaces/mamba-2.8b-hf and tiiuae/falcon-mamba-7b, whose expand would give another size. */
+static void mamba(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f, "{\"architectures\":[\"MambaForCausalLM\"],\"bos_token_id\":0,\"conv_kernel\":4,\"d_inner\":5120,"
+            "\"eos_token_id\":0,\"expand\":2,\"fused_add_norm\":true,\"hidden_act\":\"silu\","
+            "\"hidden_size\":2560,\"intermediate_size\":5120,\"layer_norm_epsilon\":1e-05,"
+            "\"model_type\":\"mamba\",\"num_hidden_layers\":64,\"pad_token_id\":0,\"rms_norm\":true,"
+            "\"ssm_cfg\":{},\"state_size\":16,\"time_step_rank\":160,\"use_bias\":false,"
+            "\"use_conv_bias\":true,\"vocab_size\":50280}");
+    assert_true(f.c.tied && f.c.value_heads == 80 && f.c.value_dim == 64 && f.c.step_rank == 160);
+    assert_int_equal(proa_config_layer_state(&f.c), 3 * 5120 + 5120 * 16);
+    assert_int_equal(proa_dim_size(&f.c, PROA_DIM_PARAMS), 160 + 2 * 16);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"FalconMambaForCausalLM\"],\"bos_token_id\":0,\"conv_kernel\":4,"
+                 "\"eos_token_id\":11,\"expand\":16,\"hidden_act\":\"silu\",\"hidden_size\":4096,"
+                 "\"intermediate_size\":8192,\"layer_norm_epsilon\":1e-05,\"mixer_rms_eps\":1e-06,"
+                 "\"model_type\":\"falcon_mamba\",\"num_hidden_layers\":64,\"state_size\":16,"
+                 "\"tie_word_embeddings\":false,\"time_step_rank\":\"auto\",\"vocab_size\":65024}");
+    assert_true(!f.c.tied && f.c.value_heads == 128 && f.c.step_rank == 256 && f.c.params_eps == 1e-6);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"MambaForCausalLM\"],\"hidden_act\":\"gelu\",\"hidden_size\":64,"
+            "\"num_hidden_layers\":2,\"vocab_size\":100}",
+            PROA_UNSUPPORTED, "'hidden_act' 'gelu'");
+}
+
+/* ai21labs/Jamba-v0.1: a layer in eight attends, one in two is a mixture. */
+static void jamba(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"JambaForCausalLM\"],\"attn_layer_offset\":%d,\"attn_layer_period\":8,"
+        "\"bos_token_id\":1,\"eos_token_id\":2,\"expert_layer_offset\":1,\"expert_layer_period\":2,"
+        "\"hidden_act\":\"silu\",\"hidden_size\":4096,\"intermediate_size\":14336,\"mamba_conv_bias\":true,"
+        "\"mamba_d_conv\":4,\"mamba_d_state\":16,\"mamba_dt_rank\":256,\"mamba_expand\":2,"
+        "\"mamba_inner_layernorms\":true,\"mamba_proj_bias\":false,\"max_position_embeddings\":262144,"
+        "\"model_type\":\"jamba\",\"n_ctx\":262144,\"num_attention_heads\":32,\"num_experts\":%d,"
+        "\"num_experts_per_tok\":2,\"num_hidden_layers\":32,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-06,"
+        "\"sliding_window\":null,\"tie_word_embeddings\":false,\"vocab_size\":65536}";
+    snprintf(room, sizeof room, text, 4, 16);
+    accepted(&f, room);
+    assert_int_equal(proa_config_attending(&f.c, 0, 32), 4);
+    assert_int_equal(proa_config_recurring(&f.c, 0, 32), 28);
+    assert_true(proa_config_attends(&f.c, 4) && !proa_config_recurs(&f.c, 4) && proa_config_attends(&f.c, 28));
+    assert_true(proa_config_has_experts(&f.c, 1) && proa_config_has_dense(&f.c, 0));
+    assert_true(f.c.rotary_dim == 0 && !f.c.router.renormalise && f.c.router.chosen == 2);
+    assert_true(f.c.ffn == 14336 && f.c.expert_ffn == 14336 && f.c.params_eps == 1e-6);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 4, 1);
+    accepted(&f, room);
+    assert_true(f.c.experts == 0 && proa_config_has_dense(&f.c, 1));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 8, 16);
+    refused(room, PROA_INVALID, "'attn_layer_offset' is 8, must be less than 'attn_layer_period' 8");
+}
+
 /* Text models of multimodal checkpoints: Qwen2.5-VL's keys are not nested, Qwen3-VL says outside that the head is tied,
  * and Ministral 3 takes as many tokens as were trained without scaled queries. */
 static void multimodal(void **state)
@@ -890,6 +950,8 @@ int main(void)
                                        cmocka_unit_test(granite_hybrid),
                                        cmocka_unit_test(nemotron_h),
                                        cmocka_unit_test(mamba2),
+                                       cmocka_unit_test(mamba),
+                                       cmocka_unit_test(jamba),
                                        cmocka_unit_test(lfm2),
                                        cmocka_unit_test(falcon_h1),
                                        cmocka_unit_test(multimodal),

@@ -27,7 +27,8 @@ static void walk_product(walk *w, const proa_step *s)
 {
     proa_split split = proa_slot_split(s->w);
     bool gives_part = split == PROA_SPLIT_ROWS || split == PROA_SPLIT_HEADS;
-    expect_part(w, s, s->in, split == PROA_SPLIT_COLUMNS || s->op == PROA_STEP_HEADS_LINEAR);
+    bool of_parts = split == PROA_SPLIT_COLUMNS || split == PROA_SPLIT_INNER;
+    expect_part(w, s, s->in, of_parts || s->op == PROA_STEP_HEADS_LINEAR);
     if (s->flags & PROA_ADD) expect_part(w, s, s->out, gives_part);
     if (s->flags & PROA_ADD_X) expect_part(w, s, PROA_REG_X, gives_part);
     if (!(s->flags & PROA_OF_K))
@@ -63,8 +64,10 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_GATED_DELTA:
     case PROA_STEP_SELECTIVE_SCAN:
         expect_part(w, s, s->in, true);
-        if (s->op == PROA_STEP_GATED_DELTA) expect_part(w, s, PROA_REG_RATES, true);
+        if (s->op == PROA_STEP_GATED_DELTA || s->flags & PROA_BY_CHANNEL)
+            expect_part(w, s, PROA_REG_RATES, true);
         if (s->op == PROA_STEP_SELECTIVE_SCAN) expect_part(w, s, PROA_REG_MIX, true);
+        if (s->flags & PROA_BY_CHANNEL) expect_part(w, s, PROA_REG_PARAMS, false);
         w->part[s->out] = true;
         break;
     case PROA_STEP_GATE_INPUTS:
@@ -85,6 +88,7 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_UNFOLD:
     case PROA_STEP_SPAN_MEAN:
     case PROA_STEP_ROUTE:
+    case PROA_STEP_NORM_PARAMS:
     case PROA_STEP_GATHER:
         expect_part(w, s, s->in, false);
         w->part[s->out] = false;
