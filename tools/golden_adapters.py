@@ -19,19 +19,19 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "
 # "a": all linear modules of the layers; "b": some, with the other options.
 MODELS = ["llama", "qwen3", "gpt2", "gpt_neox", "falcon7b", "falcon40b", "bloom", "phi3", "phi", "gptj", "codegen",
           "mpt", "opt", "stablelm", "glm4", "granite", "gemma2", "olmo3", "starcoder2", "cohere", "granitemoehybrid",
-          "lfm2", "falcon_h1", "nemotron_h_moe", "mamba2"]
+          "lfm2", "falcon_h1", "nemotron_h_moe", "mamba2", "mamba"]
 ENCODERS = ["bert", "qwen3_embed"]  # the first and last of their hidden states
 EXCLUDED = ("lm_head", "embed", "rotary")
 
 
 def linear_modules(model):
     """Names of all linear modules (and GPT-2's Conv1D) inside of the layers. PEFT refuses out_proj of
-    some models of Mamba-2."""
-    refused = model.config.model_type in ("falcon_h1", "mamba2", "nemotron_h")
+    some models of Mamba, and transformers reads the matrix of Mamba-1's dt_proj without its adapter."""
+    refused = model.config.model_type in ("falcon_h1", "mamba", "mamba2", "nemotron_h")
     return sorted(n for n, m in model.named_modules()
                   if type(m).__name__ in ("Linear", "Conv1D", "FalconLinear")
                   and not any(e in n for e in EXCLUDED) and any(c.isdigit() for c in n.split("."))
-                  and not (refused and n.endswith("out_proj")))
+                  and not (refused and n.endswith("out_proj")) and not n.endswith("mixer.dt_proj"))
 
 
 def config_a(names):
