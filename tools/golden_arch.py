@@ -200,7 +200,7 @@ ROWS |= {
         **dict(drop(MAMBA1, "time_step_rank"), hidden_size=40, num_hidden_layers=2)),
     # As published: an expand that intermediate_size goes before.
     "falcon_mamba": lambda: transformers.FalconMambaConfig(
-        expand=5, intermediate_size=80, mixer_rms_eps=0.1, tie_word_embeddings=False, **dict(MAMBA1, hidden_size=40)),
+        expand=5, intermediate_size=80, layer_norm_epsilon=0.1, tie_word_embeddings=False, **dict(MAMBA1, hidden_size=40)),
     "jamba": lambda: transformers.JambaConfig(num_experts=4, **JAMBA),
     "jamba_dense": lambda: transformers.JambaConfig(
         num_experts=1, mamba_proj_bias=True, mamba_conv_bias=False, **dict(JAMBA, tie_word_embeddings=True, num_hidden_layers=3)),
