@@ -23,10 +23,10 @@ NAMES = """llama llama3 gpt2 gpt_neox falcon40b mixtral gpt_oss t5 minicpm exaon
 modernbert_bare t5_encoder olmoe_unclipped granitemoe glm4_moe dots1_full ernie4_5 ernie4_5_moe hunyuan_v1_dense hunyuan_v1_moe
 nomic_bert ministral3 mistral3 qwen2_vl qwen3_vl umt5 llama4_usual embeddinggemma granitemoehybrid granitemoehybrid_dense
 qwen3_5_text qwen3_5_moe_text qwen3_next_routed olmo bamba falcon_h1 lfm2_unbiased lfm2_moe_unscaled nemotron_h
-nemotron_h_moe nemotron_h_latent mamba2""".split()
+nemotron_h_moe nemotron_h_latent mamba2 mamba falcon_mamba jamba jamba_dense""".split()
 # Their classes have no default for the token that ends a text, or another one.
 NO_END = ("umt5", "granitemoehybrid", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "bamba", "falcon_h1", "lfm2", "lfm2_moe",
-          "nemotron_h", "mamba2")
+          "nemotron_h", "mamba2", "mamba", "falcon_mamba", "jamba")
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
 
 

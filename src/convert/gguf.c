@@ -70,7 +70,7 @@ static bool stays_f32(const tensor *t)
                                         "attn_rel_b.", ".bias",         "ssm_conv1d.",    "shortconv.conv."};
     for (size_t i = 0; i < PROA_COUNT(parts); i++)
         if (strstr(t->name, parts[i])) return true;
-    return t->rank < 2 || t->form & PROA_GGUF_COLUMN;
+    return t->rank < 2 || t->form & (PROA_GGUF_COLUMN | PROA_GGUF_NEGATED_EXP);
 }
 
 /* Four bits are too few for the matrix that makes logits, where llama.cpp takes six. */
@@ -457,6 +457,11 @@ static void put_blocks(const tensor *t, int64_t expert, int64_t row, unsigned ch
     free(values);
 }
 
+static void put_form(const tensor *t, float *row, int64_t n)
+{
+    for (int64_t i = 0; t->form & PROA_GGUF_NEGATED_EXP && i < n; i++) row[i] = (float)-exp((double)row[i]);
+}
+
 /* Row r of a matrix as it is stored. */
 static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
 {
@@ -467,6 +472,7 @@ static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
         return;
     }
     read_stored_row(t, expert, in_expert, row);
+    put_form(t, row, t->from.cols);
     proa_from_f32(out, t->dtype, row, t->from.cols);
 }
 
@@ -479,7 +485,7 @@ static void put_vector(const tensor *t, int64_t e, float *row, unsigned char *ou
     for (int64_t i = 0; t->factors && i < n; i++)
         multiply_numbers(taken + i, 1, proa_gguf_factor(t->factors, &t->from, i));
     for (int64_t i = 0; i < n; i++) row[i] = taken[slot_row(t, i)];
-    for (int64_t i = 0; t->form & PROA_GGUF_NEGATED_EXP && i < n; i++) row[i] = (float)-exp((double)row[i]);
+    put_form(t, row, n);
     proa_from_f32(out, t->dtype, row, n);
     free(taken);
 }

@@ -148,6 +148,8 @@ static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key 
     /* a window counts the positions of one side and a row's own, the key those of both sides */
     if (strcmp(key->gguf, "attention.sliding_window") == 0 && sees_both_sides(t))
         return (optional_number){c->window_used, 2.0 * (double)(c->window - 1)};
+    if (c->step_rank && strcmp(key->gguf, "ssm.time_step_rank") == 0)
+        return (optional_number){true, (double)c->step_rank};
     if (strcmp(key->hf, "logits_scaling") == 0) return (optional_number){true, 1 / c->logit_scale};
     for (size_t i = 0; i < PROA_COUNT(members); i++)
         if (strcmp(members[i].gguf, key->gguf) == 0)
@@ -287,6 +289,8 @@ static void put_recurrent(proa_gguf_values *v, const proa_gguf_arch *arch, const
     char full[KEY_BYTES];
     if (!c->recurrent_layers || c->mix_gated) return; /* a short convolution's state is its rows alone */
     put_whole(v, arch, "ssm.inner_size", c->value_heads * c->value_dim);
+    if (strcmp(arch->name, "mamba") == 0)
+        proa_gguf_value_bool(v, full_key(full, arch, "ssm.dt_b_c_rms"), c->params_eps > 0);
     if (c->mix_rates)
         proa_gguf_value_bool(v, full_key(full, arch, "rope.scaling.finetuned"), c->rotary_dim > 0);
 }

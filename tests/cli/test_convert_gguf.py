@@ -24,9 +24,9 @@ REFUSED = {
     "lfm2": "mix.bias", "lfm2_moe": "router.scale",
     "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
-MIXERS = ["nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2"]
+MIXERS = ["nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba", "falcon_mamba", "jamba", "jamba_dense"]
 RECURRENT = ["granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed", "bamba",
-             "falcon_h1", "falcon_h1_normed", *MIXERS]
+             "falcon_h1", "falcon_h1_normed", "mamba_biased", *MIXERS]
 # A window is not written for a Llama; contexts of the golden are longer than it.
 WINDOW_LOST = {"mistral"}
 WRITTEN = [
@@ -35,7 +35,7 @@ WRITTEN = [
         "granitemoehybrid", "granitemoehybrid_dense", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next_routed",
         "bamba", "falcon_h1", "olmo", "lfm2_unbiased", "lfm2_moe_unscaled",
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5", *MIXERS)],
-    "arcee", "chatglm2", "chatglm3", "falcon_h1_normed", "glm", "glm4", "nemotron",
+    "arcee", "chatglm2", "chatglm3", "falcon_h1_normed", "mamba_biased", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
     "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone", "gguf_exaone4", "gguf_olmo3", "olmo3",
@@ -145,6 +145,33 @@ def test_a_falcon_h1_that_gguf_cannot_say(change, error, tmp_path):
     config = json.loads((tmp_path / "m/config.json").read_text())
     (tmp_path / "m/config.json").write_text(json.dumps(config | change))
     assert error in fails("convert", tmp_path / "m", tmp_path / "x.gguf")
+
+
+def test_epsilon_of_falcon_mamba_is_not_in_a_file(tmp_path):
+    shutil.copytree(ARCH / "falcon_mamba", tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    (tmp_path / "m/config.json").write_text(json.dumps(config | {"mixer_rms_eps": 0.1}))
+    assert "params_eps" in fails("convert", tmp_path / "m", tmp_path / "x.gguf")
+
+
+def test_layers_of_jamba_that_its_class_cannot_say(tmp_path):
+    """Attention in layers 0 and 1 of four, where the class has every so manyth layer."""
+    raw = bytearray((ARCH / "gguf_jamba/model.gguf").read_bytes())
+    key = b"jamba.attention.head_count_kv"
+    at = raw.index(key) + len(key) + 4 + 4 + 8  # type, type of entries, count
+    raw[at:at + 16] = b"".join(n.to_bytes(4, "little") for n in (2, 2, 0, 0))
+    (tmp_path / "x.gguf").write_bytes(raw)
+    assert "no 'attn_layer_period' says which layers they are: layer 2" in fails("inspect", tmp_path / "x.gguf")
+
+
+@pytest.mark.parametrize("name, kind", [("mamba", "q8_0"), ("jamba", "f16")])  # eight bits change which experts are chosen
+def test_rates_of_mamba1_stay_f32(name, kind, tmp_path):
+    out = convert(ARCH / name, tmp_path / "x.gguf", "--type", kind)
+    types = {t["name"]: t["type"] for t in ok_json("inspect", out, "--no-values")["tensors"]}
+    assert {t for n, t in types.items() if n.endswith(("A_log", ".D", "conv1d.weight"))} == {"f32"}
+    ids, _ = case(name)
+    want = logits(ARCH / name, ids)
+    assert np.abs(logits(out, ids) - want).max() < 0.25 * np.abs(want).max()
 
 
 def test_text_model_of_llama4(tmp_path):

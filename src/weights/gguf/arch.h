@@ -80,7 +80,8 @@ extern const proa_gguf_name proa_gguf_qwen_names[];  /* the same without that; n
 extern const proa_gguf_name proa_gguf_mixtral_names[], proa_gguf_phimoe_names[], proa_gguf_qwen_moe_names[];
 extern const proa_gguf_name proa_gguf_gpt_oss_names[], proa_gguf_arcee_names[], proa_gguf_nemotron_names[];
 extern const proa_gguf_name proa_gguf_mamba2_names[], proa_gguf_nemotron_h_names[],
-    proa_gguf_nemotron_h_moe_names[]; /* layers of one part each */
+    proa_gguf_nemotron_h_moe_names[];                                         /* layers of one part each */
+extern const proa_gguf_name proa_gguf_mamba_names[], proa_gguf_jamba_names[]; /* Mamba-1 */
 extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], proa_gguf_glm4_names[];
 extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[], proa_gguf_ernie_moe_names[];
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
@@ -131,6 +132,12 @@ PROA_MUST_CHECK proa_status proa_gguf_finish_delta(const proa_gguf *g, const pro
                                                    proa_buf *json, proa_err *err);
 PROA_MUST_CHECK proa_status proa_gguf_finish_mamba2(const proa_gguf *g, const proa_gguf_arch *arch,
                                                     proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_mamba(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                   proa_buf *json, proa_err *err);
+PROA_MUST_CHECK proa_status proa_gguf_finish_jamba(const proa_gguf *g, const proa_gguf_arch *arch,
+                                                   proa_buf *json, proa_err *err);
+/* Whether a file of mamba is a Falcon Mamba: what makes the steps, B and C are normed. */
+bool proa_gguf_is_falcon_mamba(const proa_gguf *g);
 PROA_MUST_CHECK proa_status proa_gguf_finish_nemotron_h(const proa_gguf *g, const proa_gguf_arch *arch,
                                                         proa_buf *json, proa_err *err);
 /* config.c: members of a JSON object, each with a comma before it. Numbers that are f32 in the file get the shortest

@@ -110,6 +110,23 @@ static const proa_gguf_key delta_moe_keys[] = {
 static const proa_gguf_key granite_hybrid_keys[] = {GRANITE_KEYS, MAMBA_KEYS, END};
 static const proa_gguf_key granite_hybrid_moe_keys[] = {
     GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), MAMBA_KEYS, END};
+/* Of Mamba-1 the rank of what makes the steps is that; what heads are made of is this program's own. */
+static const proa_gguf_key mamba1_keys[] = {
+    NEEDED ("embedding_length", "hidden_size"),
+    NEEDED ("block_count",      "num_hidden_layers"),
+    INTEGER("context_length",   "max_position_embeddings"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+    NEEDED ("ssm.conv_kernel",  "conv_kernel"),
+    NEEDED ("ssm.state_size",   "state_size"),
+    NEEDED ("ssm.time_step_rank", "time_step_rank"),
+    END};
+static const proa_gguf_key jamba_keys[] = {
+    LLAMA_KEYS,
+    EXPERT_COUNTS("num_experts"),
+    NEEDED ("ssm.conv_kernel",  "mamba_d_conv"),
+    NEEDED ("ssm.state_size",   "mamba_d_state"),
+    NEEDED ("ssm.time_step_rank", "mamba_dt_rank"),
+    END};
 static const proa_gguf_key mamba2_keys[] = {
     NEEDED ("embedding_length", "hidden_size"),
     NEEDED ("block_count",      "num_hidden_layers"),
@@ -722,6 +739,10 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("nemotron_h_moe", "NemotronHForCausalLM", nemotron_h_moe, nemotron_h_moe, proa_gguf_finish_nemotron_h),
      .kv_head_list = true, .ffn_list = true},
     {ROW("mamba2",     "Mamba2ForCausalLM",     mamba2,     mamba2,     proa_gguf_finish_mamba2)},
+    {ROW("mamba",      "FalconMambaForCausalLM", mamba1,    mamba,      proa_gguf_finish_mamba),
+     .fits = proa_gguf_is_falcon_mamba},
+    {ROW("mamba",      "MambaForCausalLM",      mamba1,     mamba,      proa_gguf_finish_mamba)},
+    {ROW("jamba",      "JambaForCausalLM",      jamba,      jamba,      proa_gguf_finish_jamba), .kv_head_list = true},
     {ROW("arcee",      "ArceeForCausalLM",      llama,      arcee,      finish_llama)},
     {ROW("seed_oss",   "SeedOssForCausalLM",    llama,      seed_oss,   finish_seed_oss)},
     {ROW("chatglm",    "GlmForCausalLM",        llama,      glm,        finish_glm)},

@@ -131,6 +131,15 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     FORM(PROA_GGUF_BY_GROUPS, "ssm_norm", module ".norm"), \
     T("ssm_out",             module ".out_proj")
 #define MAMBA MAMBA_OF("mamba")
+/* Mamba-1. */
+#define MAMBA1_OF(module) \
+    T("ssm_in",              module ".in_proj"), \
+    T("ssm_conv1d",          module ".conv1d"), \
+    T("ssm_x",               module ".x_proj"), \
+    T("ssm_dt",              module ".dt_proj"), \
+    FORM(PROA_GGUF_NO_ENDING | PROA_GGUF_NEGATED_EXP, "ssm_a", module ".A_log"), \
+    FORM(PROA_GGUF_NO_ENDING, "ssm_d", module ".D"), \
+    T("ssm_out",             module ".out_proj")
 /* The gated delta rule: q and gates of each head follow each other in attn_q, as the class has them. */
 #define DELTA \
     EMBEDDING_AND_NORM, V_AND_O, NORMED_Q_AND_K, \
@@ -205,6 +214,22 @@ const proa_gguf_name proa_gguf_bamba_names[] = {
     PLAIN_MAMBA, ROTATED_Q_AND_K, T("ffn_norm", "pre_ff_layernorm"), END};
 const proa_gguf_name proa_gguf_falcon_h1_names[] = {
     PLAIN_MAMBA, PLAIN_Q_AND_K, FORM(PROA_GGUF_NO_ENDING, "ffn_norm", "pre_ff_layernorm.weight"), END};
+const proa_gguf_name proa_gguf_jamba_names[] = {
+    EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"), PLAIN_Q_AND_K, V_AND_O,
+    MAMBA1_OF("mamba"),
+    T("attn_norm",           "input_layernorm"),
+    T("ssm_dt_norm",         "mamba.dt_layernorm"),
+    T("ssm_b_norm",          "mamba.b_layernorm"),
+    T("ssm_c_norm",          "mamba.c_layernorm"),
+    T("ffn_norm",            "pre_ff_layernorm"),
+    T("ffn_gate",            "feed_forward.gate_proj"),
+    T("ffn_up",              "feed_forward.up_proj"),
+    T("ffn_down",            "feed_forward.down_proj"),
+    T("ffn_gate_inp",        "feed_forward.router"),
+    USE(EXPERTS, "ffn_gate_exps", "feed_forward.experts.%d.gate_proj"),
+    USE(EXPERTS, "ffn_up_exps",   "feed_forward.experts.%d.up_proj"),
+    USE(EXPERTS, "ffn_down_exps", "feed_forward.experts.%d.down_proj"),
+    END};
 /* LFM2, whose last norm has the name of another. */
 #define LFM2 \
     {"token_embd", "model.embed_tokens", 0, 0}, {"token_embd_norm", "model.embedding_norm", 0, 0}, \
@@ -440,6 +465,9 @@ const proa_gguf_name proa_gguf_gated_t5_encoder_names[] = {T5_ENCODER("wi_1"), E
     USE(ROTATED_Q, "attn_q", "mixer.q_proj"), USE(ROTATED_K, "attn_k", "mixer.k_proj"), T("attn_v", "mixer.v_proj"), \
     T("attn_output", "mixer.o_proj"), T("ffn_up", "mixer.up_proj"), T("ffn_down", "mixer.down_proj")
 const proa_gguf_name proa_gguf_mamba2_names[] = {BACKBONE, END};
+const proa_gguf_name proa_gguf_mamba_names[] = {
+    EMBEDDING_AND_HEAD("backbone.embeddings", "backbone.norm_f", "lm_head"), T("attn_norm", "norm"), MAMBA1_OF("mixer"),
+    END};
 const proa_gguf_name proa_gguf_nemotron_h_names[] = {NEMOTRON_H, END};
 const proa_gguf_name proa_gguf_nemotron_h_moe_names[] = {
     NEMOTRON_H,

@@ -316,3 +316,93 @@ proa_status proa_gguf_finish_mamba2(const proa_gguf *g, const proa_gguf_arch *ar
     put_mixer_biases(g, json, 0);
     return put_value_dim(g, arch, json, "head_dim", err);
 }
+
+/* ---- Mamba-1 ---- */
+
+/* The file says nothing of the epsilon of these norms: llama.cpp takes that of the others. The class has its own. */
+bool proa_gguf_is_falcon_mamba(const proa_gguf *g)
+{
+    bool normed = false;
+    return proa_gguf_get_bool(&normed, g, "mamba.ssm.dt_b_c_rms", NULL) == PROA_OK && normed;
+}
+
+proa_status proa_gguf_finish_mamba(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t inner = 0;
+    PROA_TRY(proa_gguf_arch_int(&inner, g, arch, "ssm.inner_size", err));
+    proa_gguf_put_int(json, "intermediate_size", inner);
+    put_mixer_biases(g, json, 0);
+    return PROA_OK;
+}
+
+/* The layers of a list as every period-th one from `offset` on, which the class has in its place. */
+typedef struct every {
+    int64_t period, offset;
+} every;
+
+static every find_every(const bool *has, int64_t layers)
+{
+    every of = {layers + 1, layers}; /* none of them */
+    int64_t first = 0;
+    while (first < layers && !has[first]) first++;
+    if (first == layers) return of;
+    int64_t next = first + 1;
+    while (next < layers && !has[next]) next++;
+    of.offset = first;
+    of.period = next < layers ? next - first : proa_max64(first + 1, layers - first);
+    return of;
+}
+
+static proa_status put_every(const proa_gguf *g, proa_buf *json, const char *what, const bool *has,
+                             int64_t layers, proa_err *err)
+{
+    char key[64];
+    const every of = find_every(has, layers);
+    for (int64_t i = 0; i < layers; i++)
+        if (of.offset >= of.period || has[i] != (i % of.period == of.offset))
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "%s: no '%s_layer_period' says which layers they are: layer %lld breaks it",
+                             g->what, what, (long long)i);
+    snprintf(key, sizeof key, "%s_layer_period", what);
+    proa_gguf_put_int(json, key, of.period);
+    snprintf(key, sizeof key, "%s_layer_offset", what);
+    proa_gguf_put_int(json, key, of.offset);
+    return PROA_OK;
+}
+
+/* Which layers have attention, and which a mixture. */
+static proa_status put_jamba_layers(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                    int64_t *recurrent, proa_err *err)
+{
+    bool attends[PROA_LAYERS_MAX], routes[PROA_LAYERS_MAX], some = false;
+    layer_list list;
+    *recurrent = -1;
+    PROA_TRY(read_layer_list(&list, g, arch, err));
+    if (list.layers > PROA_LAYERS_MAX)
+        return PROA_FAIL(err, INVALID, "%s: %lld layers, at most %d", g->what, (long long)list.layers,
+                         PROA_LAYERS_MAX);
+    for (int64_t i = 0; i < list.layers; i++) {
+        attends[i] = !layer_recurs(&list, i);
+        routes[i] = layer_has(g, i, "ffn_gate_inp.weight");
+        some = some || routes[i];
+        if (!attends[i] && *recurrent < 0) *recurrent = i;
+    }
+    if (!some) proa_gguf_put_int(json, "num_experts", 1);
+    PROA_TRY(put_every(g, json, "attn", attends, list.layers, err));
+    return some ? put_every(g, json, "expert", routes, list.layers, err) : PROA_OK;
+}
+
+proa_status proa_gguf_finish_jamba(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t inner = 0, hidden = 1, recurrent;
+    PROA_TRY(put_jamba_layers(g, arch, json, &recurrent, err));
+    PROA_TRY(proa_gguf_arch_int(&inner, g, arch, "ssm.inner_size", err));
+    PROA_TRY(proa_gguf_arch_int(&hidden, g, arch, "embedding_length", err));
+    if (hidden < 1 || inner < 1 || inner % hidden != 0)
+        return PROA_FAIL(err, INVALID, "%s: 'jamba.ssm.inner_size' is %lld, no multiple of %lld", g->what,
+                         (long long)inner, (long long)hidden);
+    proa_gguf_put_int(json, "mamba_expand", inner / hidden);
+    proa_gguf_put_bool(json, "mamba_conv_bias", layer_has(g, recurrent, "ssm_conv1d.bias"));
+    proa_gguf_put_bool(json, "mamba_proj_bias", layer_has(g, recurrent, "ssm_in.bias"));
+    return PROA_OK;
+}
