@@ -95,6 +95,9 @@ static const struct {
                  "\"mamba_d_head\":64,\"mamba_n_groups\":1,\"mamba_d_state\":128,\"mamba_d_conv\":4,"
                  "\"max_position_embeddings\":262144,\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,"
                  "\"vocab_size\":128256,\"bos_token_id\":128000,\"eos_token_id\":128001,\"pad_token_id\":0}"},
+    {"mamba-2.8b", "{\"model_type\":\"mamba\",\"architectures\":[\"MambaForCausalLM\"],\"hidden_size\":2560,"
+                   "\"num_hidden_layers\":64,\"state_size\":16,\"time_step_rank\":160,\"conv_kernel\":4,"
+                   "\"vocab_size\":50280,\"bos_token_id\":0,\"eos_token_id\":0,\"pad_token_id\":0}"},
     {"t5-small",
      "{\"model_type\":\"t5\",\"architectures\":[\"T5ForConditionalGeneration\"],\"d_model\":512,"
      "\"d_kv\":64,\"d_ff\":2048,\"num_layers\":6,\"num_decoder_layers\":6,\"num_heads\":8,"

@@ -11,7 +11,7 @@
 #define PROA_SYNTHETIC_NAMES                                                                                 \
     "gptj-6b, llama2-7b, llama3-8b, llama3-8b-gptq, llama3-8b-gptq-32, llama3-8b-int8-32, "                  \
     "llama3-8b-fp8-128, llama3-70b, llama3-405b, deepseek-v3, mixtral-8x7b, qwen3-30b-a3b, gpt-oss-20b, "    \
-    "bamba-9b, gpt2-xl, t5-small, t5-3b, bert-large"
+    "bamba-9b, mamba-2.8b, gpt2-xl, t5-small, t5-3b, bert-large"
 
 bool proa_synthetic_is(const char *path);
 /* Its config.json; NULL and NOT_FOUND, with the names there are, for an unknown one. */
