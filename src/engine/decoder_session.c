@@ -398,9 +398,9 @@ static void add_session_span(proa_decoder_session *s, const session_sequence *se
 {
     proa_step_arrays *a = &s->engine->step;
     int32_t self = (int32_t)(seq->self.page - s->memory), cross = (int32_t)(seq->cross.page - s->memory);
-    a->self_spans[a->spans] = (proa_span){(int32_t)a->rows, (int32_t)rows, (int32_t)context, self, 0, 0};
+    a->self_spans[a->spans] = (proa_span){(int32_t)a->rows, (int32_t)rows, (int32_t)context, self, 0, 0, 0};
     a->cross_spans[a->spans] = (proa_span){
-        (int32_t)a->rows, (int32_t)rows, (int32_t)seq->input_count, cross, 0, 0};
+        (int32_t)a->rows, (int32_t)rows, (int32_t)seq->input_count, cross, 0, 0, 0};
     a->spans++;
 }
 
@@ -587,8 +587,8 @@ static void run_encoder(proa_decoder_session *s, const proa_decoder_session_inpu
     int32_t table = (int32_t)(seq->cross.page - s->memory), n = (int32_t)in->count;
     proa_batch_clear(e);
     e->step.encoded = encoded;
-    e->step.self_spans[0] = (proa_span){0, n, n, table, 0, 0};
-    e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0, 0};
+    e->step.self_spans[0] = (proa_span){0, n, n, table, 0, 0, 0};
+    e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0, 0, 0};
     e->step.spans = 1;
     if (in->embeddings) add_session_embeddings(e, in, 0, in->count, false);
     for (int64_t i = 0; i < in->count; i++) add_session_row(s, in, i, i, in->count);

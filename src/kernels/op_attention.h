@@ -41,6 +41,7 @@ typedef struct proa_span {
     int32_t tree; /* nodes of the tree of draft tokens that ends the context, at most PROA_TREE_MAX; 0: none. If there
                         are more nodes than rows, earlier steps ran the first ones */
     int32_t state; /* the slot of the sequence's recurrent state (op_state.h) */
+    int32_t globals; /* the first rows of the span that all of its rows see, if there are side keys (proa_side_keys) */
 } proa_span;
 
 /* The ragged batch of a step: one span for each sequence. */
@@ -115,6 +116,42 @@ static inline int32_t proa_relative_row(const proa_relative *r, int64_t distance
     return r->row[(distance < -r->reach ? -r->reach : distance > r->reach ? r->reach : distance) + r->reach];
 }
 
+/* Keys and values that a row sees beside those of its window. They are rows of the type of q (f32 in the host's
+ * tables), `row` elements apart. There are two kinds:
+ *   - block 0: the first `globals` rows of the span, whose keys are in k as those of all rows are. A window does not
+ *     see them a second time (Longformer, Beltagy et al. 2020).
+ *   - block > 0: rows / block keys for each span, which op block_sums has put from row span.row / block on. Row i of a
+ *     span is in block i / block, at most the last, and rel_bias is added by the distance from its block to that of the
+ *     key, in the buckets of the attention (LongT5, Guo et al. 2022). */
+typedef struct proa_side_keys {
+    void *k, *v;
+    int64_t row;
+    int32_t block;
+    const float *rel_bias; /* [rel_buckets][H]; NULL: none */
+} proa_side_keys;
+
+/* Side keys of a span, and the row of the first one. */
+PROA_HOST_DEVICE static inline int64_t proa_side_count(const proa_side_keys *s, const proa_span *span)
+{
+    return s->block > 0 ? span->rows / s->block : span->globals < span->rows ? span->globals : span->rows;
+}
+PROA_HOST_DEVICE static inline int64_t proa_side_first(const proa_side_keys *s, const proa_span *span)
+{
+    return s->block > 0 ? span->row / s->block : span->row;
+}
+/* The place of row i among them. */
+PROA_HOST_DEVICE static inline int64_t proa_side_at(const proa_side_keys *s, const proa_span *span, int64_t i)
+{
+    if (s->block <= 0) return 0;
+    int64_t last = span->rows / s->block - 1;
+    return i / s->block < last ? i / s->block : last;
+}
+/* Keys at the beginning of the span that its window leaves to them. */
+PROA_HOST_DEVICE static inline int64_t proa_side_skipped(const proa_side_keys *s, const proa_span *span)
+{
+    return s && s->block <= 0 ? proa_side_count(s, span) : 0;
+}
+
 /* How attention scores are computed, in this order: score = scale * q.k; soft cap; biases; mask. All zero but the scale
  * is plain bidirectional attention. */
 typedef struct proa_attention {
@@ -138,7 +175,18 @@ typedef struct proa_attention {
      * with this score and no value; NULL: none. */
     const float *sinks;            /* [H] */
     const proa_relative *relative; /* more terms of q.k; NULL: none */
+    /* Not causal, without alibi, relative and trees; each span's context are its rows. NULL: none. */
+    const proa_side_keys *side;
+    /* Only the first `globals` rows of each span are computed, the others of y are left alone. Not causal; the keys are
+     * rows of the step. */
+    bool of_globals;
 } proa_attention;
+
+/* The rows of a span that are computed. */
+PROA_HOST_DEVICE static inline int64_t proa_attention_rows(const proa_attention *a, const proa_span *span)
+{
+    return a->of_globals && span->globals < span->rows ? span->globals : span->rows;
+}
 
 /* The bucket of T5's relative positions (Raffel et al. 2020): relative = k_pos - q_pos. Logarithms are f32, as in
  * transformers. distance > buckets / 2 (bidirectional: > buckets / 4). */

@@ -165,6 +165,7 @@ static const struct size_range {
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
+    SIZE(side_block, 0, PROA_CONTEXT_MAX),
     SIZE(relative.span, 0, PROA_RELATIVE_CONTEXT_MAX),
     SIZE(relative.distance, 0, PROA_CONTEXT_MAX),
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
@@ -431,9 +432,11 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_D:
     case PROA_REG_KEPT:
     case PROA_REG_MEANS:
+    case PROA_REG_BLOCKS:
     case PROA_REG_H:
     case PROA_REG_HN: return c->hidden;
     case PROA_REG_QKV:
+    case PROA_REG_BLOCK_QKV:
         return proa_dim_size(c, PROA_DIM_QKV) + (c->attention_gate ? proa_dim_size(c, PROA_DIM_Q) : 0);
     case PROA_REG_A:
     case PROA_REG_CQ: return proa_dim_size(c, PROA_DIM_Q);

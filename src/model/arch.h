@@ -44,6 +44,8 @@
     R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
     R(KEPT, "kept")             /* [T, hidden]: embeddings, kept for a convolution after the first layer */  \
     R(MEANS, "means")           /* [T, hidden]: the mean of each sequence, in its first row, for the head */ \
+    R(BLOCKS, "blocks")         /* [T / side_block, hidden]: a row for each block of rows, */                \
+    R(BLOCK_QKV, "block_qkv")   /* [T / side_block, as QKV]: and its q, k, v */                              \
     R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
     R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
     R(MIX, "mix")               /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */ \
@@ -76,6 +78,8 @@ typedef enum proa_reg {
     W(PROJECT_IN_NORM, "project_in_norm", NONE)                                                              \
     W(EMBED_NORM, "embed_norm", NONE)                                                                        \
     W(REL_BIAS, "rel_bias", COLUMNS)                                                                         \
+    W(BLOCK_BIAS, "block_bias", COLUMNS)                                                                     \
+    W(BLOCK_NORM, "block_norm", NONE)                                                                        \
     W(REL_EMBED, "rel_embed", NONE)                                                                          \
     W(REL_NORM, "rel_norm", NONE)                                                                            \
     W(REL, "rel", HEADS)                                                                                     \
@@ -186,7 +190,8 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(GROUP_SCALE, "group_scale")       /* groups of out by these mean squares and w: the rest of a norm */  \
     S(GROUP_NORM, "group_norm")         /* groups of in normed with w, out = the columns of this rank */     \
     S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                    \
-    S(SPAN_MEAN, "span_mean")       /* the first row of each sequence of out = the mean of its rows of in */ \
+    S(SPAN_MEAN, "span_mean")   /* the first row of each sequence of out = the mean of its rows of in */     \
+    S(BLOCK_SUMS, "block_sums") /* out = the sums of the rows of each block of rows of a sequence of in */   \
     S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
     S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
     S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
@@ -271,6 +276,7 @@ typedef enum proa_step_op {
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
     C(TYPED, c->types > 0)             /* token types are embedded */                                        \
+    C(SIDE_BLOCKS, c->side_block > 0) /* sums of blocks are side keys of attention */                        \
     C(TASKED, c->tasks > 0)            /* and a task, the first one of a table */                            \
     C(EMBED_NORMED, c->embed_normed)   /* embeddings are normed before the first layer */                    \
     C(MASKS_DROPPED, c->mask_keep > 0) /* embeddings of mask tokens are zeros, others scaled */              \
@@ -325,6 +331,7 @@ enum proa_step_flags {
     PROA_CONV_ACT = 1 << 22,   /* its conv_act */
     PROA_BY_CHANNEL = 1 << 25, /* SELECTIVE_SCAN: Mamba-1's, B and C in PARAMS, rates in RATES */
     PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
+    PROA_OF_BLOCKS = 1 << 25, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };

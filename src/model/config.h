@@ -121,6 +121,7 @@ typedef struct proa_config {
     bool *window_layers;
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
+    int64_t side_block; /* > 0: rows of a block, whose sums are side keys of an encoder's attention (LongT5) */
     proa_relative_params relative;
     /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
     int64_t conv_width;

@@ -151,6 +151,8 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
+    if (s->op == PROA_STEP_ATTEND && s->flags & PROA_OF_BLOCKS)
+        mark_alive(first, last, l, PROA_REG_BLOCK_QKV, step);
     bool scan = s->op == PROA_STEP_SELECTIVE_SCAN, by_channel = scan && s->flags & PROA_BY_CHANNEL;
     if (scan) mark_alive(first, last, l, PROA_REG_MIX, step);
     if (by_channel) mark_alive(first, last, l, PROA_REG_PARAMS, step);
@@ -189,7 +191,9 @@ static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
     bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_HE || reg == PROA_REG_OUT_PART ||
                (reg == PROA_REG_OUT && !plan->headless);
-    return proa_round_up((few ? plan->device_head_rows : plan->rows_max) * plan->width[reg] * 4, 64);
+    bool blocks = reg == PROA_REG_BLOCKS || reg == PROA_REG_BLOCK_QKV;
+    int64_t rows = few ? plan->device_head_rows : blocks ? plan->block_rows : plan->rows_max;
+    return proa_round_up(rows * plan->width[reg] * 4, 64);
 }
 
 /* The lowest offset at which the register overlaps none of the registers already placed that it clashes with. */
@@ -220,6 +224,7 @@ static void place_registers(proa_plan *plan, const proa_arch *arch, const proa_c
     add_lives(&l, &plan->head, ranks, proa_plan_hidden(plan));
     add_lives(&l, &plan->pool, ranks, PROA_REG_NONE);
     add_lives(&l, &plan->fuse, ranks, PROA_REG_NONE);
+    plan->block_rows = c->side_block > 0 ? plan->rows_max / c->side_block : 0;
     for (int r = 0; r < PROA_REG_COUNT; r++) plan->offset[r] = -1;
     for (int r = 1; r < PROA_REG_COUNT; r++) {
         if (!l.used[r]) continue;

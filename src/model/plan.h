@@ -47,6 +47,7 @@ typedef struct proa_plan {
     proa_program program[PROA_STACK_COUNT][PROA_SECTION_COUNT];
     proa_program cross, head, pool, fuse;
     int64_t rows_max;         /* of a step */
+    int64_t block_rows;       /* of the registers of blocks */
     int64_t head_rows;        /* of logits that are copied to the host at once */
     int64_t sampled_rows;     /* that can be sampled in one step where the model runs */
     int64_t device_head_rows; /* that the head takes at once when only sampled ids come back */

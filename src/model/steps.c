@@ -498,6 +498,17 @@ static void do_rope_append(const proa_step_frame *f, const proa_step *s)
                                &f->batch->self);
 }
 
+/* The sums of blocks as side keys. */
+static proa_side_keys side_blocks(const proa_step_frame *f)
+{
+    const proa_config *c = &f->m->config;
+    const proa_param *bias = layer_param(f, PROA_SLOT_BLOCK_BIAS);
+    proa_view qkv = proa_frame_rows(f, PROA_REG_BLOCK_QKV, (f->first + f->rows) / c->side_block);
+    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
+    return (proa_side_keys){k.data, v.data, k.stride[0], (int32_t)c->side_block,
+                            bias->parts ? bias->values : NULL};
+}
+
 /* Attention over the pages, or over the keys and values of the same rows where a model needs no pages. Prefixes of
  * prompts (GLM) run in a second call, since their rows see each other in both directions. */
 static void do_attend(const proa_step_frame *f, const proa_step *s)
@@ -522,6 +533,8 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     proa_relative relative;
     if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
     if (a.relative) relative.types = c->segments ? f->batch->types : NULL;
+    proa_side_keys side;
+    if (s->flags & PROA_OF_BLOCKS && c->side_block > 0) side = side_blocks(f), a.side = &side;
     proa_kv kv = a.relative || proa_frame_attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;
@@ -690,6 +703,13 @@ static void do_unfold(const proa_step_frame *f, const proa_step *s)
                           &f->batch->self, f->m->config.conv_width);
 }
 
+static void do_block_sums(const proa_step_frame *f, const proa_step *s)
+{
+    int64_t end = f->first + f->rows, block = f->m->config.side_block;
+    f->m->ctx.ops->block_sums(&f->m->ctx, proa_frame_rows(f, s->out, end / block),
+                              proa_frame_rows(f, s->in, end), &f->batch->self, block);
+}
+
 static void do_span_mean(const proa_step_frame *f, const proa_step *s)
 {
     int64_t end = f->first + f->rows;
@@ -825,6 +845,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_UNFOLD] = do_unfold,
     [PROA_STEP_SPAN_MEAN] = do_span_mean,
     [PROA_STEP_DROP_MASKED] = do_drop_masked,
+    [PROA_STEP_BLOCK_SUMS] = do_block_sums,
     [PROA_STEP_CROSS_APPEND] = do_cross_append,
     [PROA_STEP_CROSS_ATTEND] = do_cross_attend,
     [PROA_STEP_HEADS_LINEAR] = do_heads_linear,
@@ -841,6 +862,16 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_BROADCAST] = do_broadcast,
 };
 
+/* A step of the rows of blocks: those of the blocks of the frame's rows. */
+static void run_of_blocks(const proa_step_frame *f, const proa_step *s)
+{
+    proa_step_frame blocks = *f;
+    int64_t block = f->m->config.side_block;
+    blocks.first = f->first / block;
+    blocks.rows = (f->first + f->rows) / block - blocks.first;
+    if (blocks.rows > 0) steps[s->op](&blocks, s);
+}
+
 void proa_frame_run(const proa_step_frame *f, const proa_program *program)
 {
     proa_device *d = f->m->device;
@@ -851,7 +882,8 @@ void proa_frame_run(const proa_step_frame *f, const proa_program *program)
         if (s->flags & PROA_CONDITIONS_BY_LAYER && !proa_step_applies(s, &f->m->config, f->layer)) continue;
         if (branches && s->flags & PROA_FORK) d->branch_begin(d), forked = true;
         int64_t begin = f->m->trace ? proa_clock_ns() : 0;
-        steps[s->op](f, s);
+        if (s->flags & PROA_OF_BLOCKS && s->op != PROA_STEP_ATTEND) run_of_blocks(f, s);
+        else steps[s->op](f, s);
         if (f->m->trace) proa_step_trace_add(f->m->trace, s, proa_clock_ns() - begin);
         if (branches && s->flags & PROA_FORK) d->branch_end(d);
     }

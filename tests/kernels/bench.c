@@ -415,7 +415,7 @@ static void bench_attend_case(bench *b, int64_t count, int64_t rows, int64_t con
     for (int64_t i = 0; i < count * pages; i++) table[i] = (int32_t)i;
     for (int64_t i = 0; i < count; i++)
         span[i] = (proa_span){
-            (int32_t)(i * rows), (int32_t)rows, (int32_t)context, (int32_t)(i * pages), 0, 0};
+            (int32_t)(i * rows), (int32_t)rows, (int32_t)context, (int32_t)(i * pages), 0, 0, 0};
     subject s = {.op = "attend",
                  .run = run_attend,
                  .T = T,

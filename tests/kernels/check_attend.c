@@ -34,7 +34,7 @@ static const int32_t ragged[][2] = {{3, 3}, {1, 5}, {65, 130}, {2, 0}, {17, 64},
 static void world_add(world *w, int32_t rows, int32_t context)
 {
     int32_t pages = (int32_t)proa_ceil_div(context, PROA_PAGE_TOKENS);
-    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count, 0, 0};
+    w->span[w->spans.count++] = (proa_span){(int32_t)w->T, rows, context, w->page_count, 0, 0, 0};
     w->T += rows;
     w->page_count += pages;
 }
@@ -386,8 +386,13 @@ static void check_spans_alone(tester *t, const world *w, const canvas *out, cons
                "%s: span %d alone wrote other rows", w->label, (int)s);
         canvas_free(&y);
         for (int32_t i = 0; a->causal && i < w->span[s].rows && w->span[s].context; i += step) {
-            one = (proa_span){w->span[s].row + i, 1, w->span[s].context - w->span[s].rows + i + 1,
-                              w->span[s].table,   0, 0};
+            one = (proa_span){w->span[s].row + i,
+                              1,
+                              w->span[s].context - w->span[s].rows + i + 1,
+                              w->span[s].table,
+                              0,
+                              0,
+                              0};
             y = attend_run(&t->tables[0], w, out, q, &spans, a);
             expect(t, same_bits(y.view, all->view, one.row, one.row + 1),
                    "%s: span %d row %d as a step differs", w->label, (int)s, (int)i);
@@ -632,6 +637,124 @@ static void check_relatives(tester *t)
         for (int form = 0; form < 4; form++) check_relative(t, shapes[i], form, i % 3 == 2 ? 20 : 0);
 }
 
+/* ---- side keys, and the first rows of spans alone ---- */
+
+enum { SIDE_BUCKETS = 32 };
+
+/* Ends of spans before, at and after those of blocks, and more blocks than a page has keys. */
+static const int32_t side_spans[][2] = {{3, 3},   {1, 1}, {149, 149}, {64, 64},
+                                        {17, 17}, {0, 0}, {65, 65},   {2, 2}};
+
+/* form 0: sums of blocks, with biases; 1: the same without them; 2: the first rows of each span; 3: these are the only
+ * rows that are computed, of all keys. */
+static proa_attention side_form(attend_shape shape, int form, proa_side_keys *side, const float *bias)
+{
+    proa_attention a = {.scale = 1.0f / sqrtf((float)shape.dh), .window = form < 3 ? 9 : 0};
+    a.rel_buckets = SIDE_BUCKETS, a.rel_distance = 40, a.rel_bidirectional = true;
+    if (form < 2) side->block = form ? 4 : 2;
+    if (form == 0) a.rel_bias = bias, side->rel_bias = bias + SIDE_BUCKETS * 8;
+    if (form == 3) a.of_globals = true;
+    else a.side = side;
+    return a;
+}
+
+/* Through pages the same numbers, but for those of side keys, which are rows. */
+static void check_side_pages(tester *t, world *w, const canvas *out, const canvas *q, proa_view k,
+                             proa_view v, const proa_attention *a, const canvas *right)
+{
+    world paged = *w;
+    int32_t pages = 0;
+    for (int64_t s = 0; s < w->spans.count; s++) {
+        paged.span[s].table = pages;
+        for (int64_t p = 0; p < w->span[s].context; p += PROA_PAGE_TOKENS, pages++)
+            paged.pages[pages] = pages;
+    }
+    paged.spans.span = paged.span, paged.spans.pages = paged.pages;
+    paged.bytes = pages * w->kv.kv_heads * PROA_PAGE_TOKENS * w->kv.head_dim * 4;
+    paged.kv.row = 0, paged.kv.dtype = PROA_DTYPE_F32;
+    paged.kv.k = aligned_alloc(64, (size_t)proa_round_up(paged.bytes, 64));
+    paged.kv.v = aligned_alloc(64, (size_t)proa_round_up(paged.bytes, 64));
+    PROA_ASSERT(paged.kv.k && paged.kv.v);
+    t->reference.ops->kv_append(&t->reference, &paged.kv, k, v, &paged.spans);
+    canvas mine = attend_run(&t->tables[1], &paged, out, q, &paged.spans, a);
+    double worst = compare_rows(mine.view, right->view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "%s: through pages off by %g tolerances", w->label, worst);
+    canvas_free(&mine);
+    world_release(&paged);
+}
+
+static void check_side(tester *t, attend_shape shape, int form)
+{
+    float bias[2 * SIDE_BUCKETS * 8];
+    uint64_t seed = 5;
+    world w;
+    if (!takes_turn(t)) return;
+    for (size_t i = 0; i < PROA_COUNT(bias); i++) bias[i] = rng_normal(&seed);
+    device_mode.limit = device_mode.narrow == PROA_DTYPE_F32   ? 2e-5
+                        : device_mode.narrow == PROA_DTYPE_F16 ? 4e-3
+                                                               : 2.5e-2;
+    world_init(&w, side_spans, PROA_COUNT(side_spans), shape.kv_heads, shape.group, shape.dh, PROA_DTYPE_F32);
+    world_release(&w);
+    snprintf(w.label, sizeof w.label, "side: kv heads %d group %d dim %d form %d", (int)shape.kv_heads,
+             (int)shape.group, (int)shape.dh, form);
+    for (int64_t s = 0; s < w.spans.count; s++) w.span[s].globals = (int32_t)(s * 7 % 12);
+    const int64_t dims[] = {w.T, w.heads, shape.dh}, kv_dims[] = {w.T, shape.kv_heads, shape.dh};
+    canvas q = canvas_make(3, dims, 5, 1), k = canvas_make(3, kv_dims, 0, 0), v = canvas_make(3, kv_dims, 0, 0);
+    canvas sums = canvas_make(3, kv_dims, 0, 0), out = canvas_make(3, dims, 2, 2);
+    canvas_fill(&q, 41, false), canvas_fill(&k, 42, false), canvas_fill(&v, 43, false);
+    canvas_fill(&sums, 44, false);
+    proa_side_keys side = {form < 2 ? sums.view.data : k.view.data, v.view.data, k.view.stride[0], 0, NULL};
+    proa_attention a = side_form(shape, form, &side, bias);
+    w.kv = (proa_kv){k.view.data,    v.view.data, device_mode.narrow,
+                     shape.kv_heads, shape.dh,    k.view.stride[0]};
+    world plain = w;
+    plain.kv.dtype = PROA_DTYPE_F32, plain.spans.span = plain.span, plain.spans.pages = plain.pages;
+    w.spans.span = w.span, w.spans.pages = w.pages;
+    w.spans.rows_max = w.spans.context_max = plain.spans.rows_max = plain.spans.context_max = 149;
+    canvas right = attend_run(&t->reference, &plain, &out, &q, &plain.spans, &a);
+    canvas mine = attend_run(&t->tables[0], &w, &out, &q, &w.spans, &a);
+    double worst = compare_rows(mine.view, right.view, TOL_ATTEND);
+    expect(t, worst <= 1.0, "%s: off by %g tolerances", w.label, worst);
+    expect(t, canvas_guards_hold(&mine), "%s: wrote outside the view", w.label);
+    for (int64_t s = 0; form == 3 && s < w.spans.count; s++) {
+        int64_t end = w.span[s].row + w.span[s].rows,
+                first = w.span[s].row + proa_attention_rows(&a, &w.span[s]);
+        expect(t, same_bits(mine.view, out.view, first, end), "%s: span %d: wrote other rows", w.label, (int)s);
+    }
+    check_relative_alone(t, &w, &out, &q, &w.kv, &a, &mine);
+    if (form < 3 && !device_mode.on) check_side_pages(t, &w, &out, &q, k.view, v.view, &a, &right);
+    canvas *all[] = {&q, &k, &v, &sums, &out, &right, &mine};
+    for (size_t i = 0; i < PROA_COUNT(all); i++) canvas_free(all[i]);
+}
+
+/* A query of the reference by hand: two rows in one block of two, of which each sees itself, the other and the sum. */
+static void check_side_formula(tester *t)
+{
+    float q[2][1] = {{1}, {2}}, k[2][1] = {{1}, {0}}, v[2][1] = {{1}, {2}}, y[2][1], side_k = 0.5f, side_v = 4;
+    float bias[SIDE_BUCKETS] = {0.5f};
+    const proa_span span = {0, 2, 2, 0, 0, 0, 0};
+    const proa_spans spans = {.span = &span, .count = 1, .rows_max = 2, .context_max = 2};
+    const proa_side_keys side = {&side_k, &side_v, 1, 2, bias};
+    const proa_attention a = {.scale = 1, .rel_buckets = SIDE_BUCKETS, .rel_distance = 40, .side = &side};
+    const proa_kv kv = {k, v, PROA_DTYPE_F32, 1, 1, 1};
+    t->reference.ops->attend(&t->reference, proa_view_3d(y, PROA_DTYPE_F32, 2, 1, 1),
+                             proa_view_3d(q, PROA_DTYPE_F32, 2, 1, 1), &kv, &spans, &a);
+    for (int i = 0; i < 2; i++) {
+        double x = (double)q[i][0], w[3] = {exp(x), 1, exp(x * 0.5 + 0.5)};
+        double want = (w[0] + 2 * w[1] + 4 * w[2]) / (w[0] + w[1] + w[2]);
+        expect(t, fabs((double)y[i][0] - want) < 1e-6, "side: row %d is %g, not %g", i, (double)y[i][0], want);
+    }
+}
+
+static void check_sides(tester *t)
+{
+    static const attend_shape shapes[] = {{4, 1, 16}, {2, 1, 64}, {3, 1, 7},
+                                          {1, 2, 33}, {2, 2, 80}, {1, 1, 256}};
+    check_side_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
+        for (int form = 0; form < 4; form++) check_side(t, shapes[i], form);
+}
+
 /* ---- trees of draft tokens ---- */
 
 /* Makes the last rows of each span a tree: each hangs below a node before it or below the context. Of a tree with more
@@ -679,7 +802,7 @@ static void check_tree_row(tester *t, const world *w, const canvas *out, const c
     PROA_ASSERT(path.kv.k && path.kv.v);
     memcpy(path.kv.k, w->kv.k, (size_t)w->bytes), memcpy(path.kv.v, w->kv.v, (size_t)w->bytes);
     for (int64_t p = first; p <= at; p++) copy_slot(&path, span, p, proa_tree_slot(first, seen, p));
-    const proa_span one = {span->row + i, 1, (int32_t)at + 1, span->table, 0, 0};
+    const proa_span one = {span->row + i, 1, (int32_t)at + 1, span->table, 0, 0, 0};
     const proa_spans spans = {.span = &one, .count = 1, .pages = w->pages};
     canvas y = attend_run(&t->tables[0], &path, out, q, &spans, a);
     proa_view mine = proa_view_rows(all->view, one.row, one.row + 1),
@@ -833,6 +956,7 @@ void check_attend(tester *t)
     for (size_t i = 0; i < PROA_COUNT(shapes); i++)
         for (int form = 0; form < 4; form++) check_rows_as_keys(t, shapes[i], form);
     check_relatives(t);
+    check_sides(t);
     check_trees(t);
     /* groups of more heads than a tile has too */
     static const attend_shape tiled[] = {{2, 4, 128}, {1, 12, 64}, {1, 16, 128},

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  * check_span_rows.c - the rows around each row (neighbours in the same span, zeros beyond its ends), and the mean of a
- * span's rows; other rows stay untouched. */
+ * span's rows; other rows stay untouched. Sums of blocks of rows, and zeros where a span has no block. */
 #include "check.h"
 
 /* Rows 3 to 7 and 9 to 9 belong to no span. */
 /* Not const: what a device covers is copied back to the host. */
-static proa_span spans_of[] = {
-    {0, 3, 3, 0, 0, 0}, {8, 1, 1, 0, 0, 0}, {10, 0, 0, 0, 0, 0}, {10, 40, 40, 0, 0, 0}, {50, 2, 2, 0, 0, 0}};
+static proa_span spans_of[] = {{0, 3, 3, 0, 0, 0, 0},
+                               {8, 1, 1, 0, 0, 0, 0},
+                               {10, 0, 0, 0, 0, 0, 0},
+                               {10, 40, 40, 0, 0, 0, 0},
+                               {50, 2, 2, 0, 0, 0, 0}};
 enum { ROWS = 52 };
 
 static canvas run(proa_ctx *c, const canvas *out, const canvas *x, const proa_spans *spans, int64_t width)
@@ -47,7 +50,7 @@ static void check_formula(tester *t)
 {
     float x[3][2] = {{1, 2}, {3, 4}, {5, 6}}, y[3][6];
     static const float want[3][6] = {{0, 1, 3, 0, 2, 4}, {1, 3, 5, 2, 4, 6}, {3, 5, 0, 4, 6, 0}};
-    const proa_span span = {0, 3, 3, 0, 0, 0};
+    const proa_span span = {0, 3, 3, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
     t->tables[0].ops->unfold(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 3, 6),
                              proa_view_2d(x, PROA_DTYPE_F32, 3, 2), &spans, 3);
@@ -143,10 +146,58 @@ void check_span_mean(tester *t)
 {
     static const int64_t columns[] = {1, 5, 64, 300};
     float x[4][2] = {{1, 2}, {3, 5}, {8, 5}, {9, 9}}, y[4][2] = {{0}};
-    const proa_span span = {0, 3, 3, 0, 0, 0};
+    const proa_span span = {0, 3, 3, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 3};
     t->tables[0].ops->span_mean(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 4, 2),
                                 proa_view_2d(x, PROA_DTYPE_F32, 4, 2), &spans);
     expect(t, y[0][0] == 4 && y[0][1] == 4 && y[1][0] == 0, "not the mean of three rows");
     for (size_t i = 0; i < PROA_COUNT(columns); i++) mean_case(t, columns[i]);
+}
+
+/* ---- sums of blocks ---- */
+
+/* Spans follow each other, so every row of y belongs to one of them. */
+static proa_span tiles_of[] = {{0, 3, 3, 0, 0, 0, 0},
+                               {3, 5, 5, 0, 0, 0, 0},
+                               {8, 0, 0, 0, 0, 0, 0},
+                               {8, 40, 40, 0, 0, 0, 0},
+                               {48, 4, 4, 0, 0, 0, 0}};
+
+static canvas run_sums(proa_ctx *c, const canvas *out, const canvas *x, const proa_spans *spans, int64_t block)
+{
+    canvas y = canvas_clone(out);
+    c->ops->block_sums(c, y.view, x->view, spans, block);
+    return y;
+}
+
+static void sums_case(tester *t, int64_t d, int64_t block)
+{
+    const proa_spans spans = {.span = tiles_of, .count = PROA_COUNT(tiles_of), .rows_max = 40, .context_max = 40};
+    const int64_t in[] = {ROWS, d}, to[] = {ROWS / block, d};
+    if (!takes_turn(t)) return;
+    canvas x = canvas_make(2, in, 3, 1), out = canvas_make(2, to, 2, 3);
+    canvas_fill(&x, (uint64_t)(d + block), !device_mode.on);
+    canvas right = run_sums(&t->reference, &out, &x, &spans, block);
+    for (int n = 0; n < CHECK_THREADS; n++) {
+        canvas mine = run_sums(&t->tables[n], &out, &x, &spans, block);
+        double worst = compare_rows(mine.view, right.view, TOL_NORM);
+        expect(t, worst <= 1, "%d columns, blocks of %d: off by %g tolerances", (int)d, (int)block, worst);
+        expect(t, canvas_guards_hold(&mine), "%d columns, blocks of %d: wrote outside the view", (int)d,
+               (int)block);
+        canvas_free(&mine);
+    }
+    canvas_free(&x), canvas_free(&out), canvas_free(&right);
+}
+
+void check_block_sums(tester *t)
+{
+    static const int64_t columns[] = {1, 5, 64, 300};
+    float x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[4] = {9, 9, 9, 9};
+    const proa_span two[] = {{0, 3, 3, 0, 0, 0, 0}, {3, 5, 5, 0, 0, 0, 0}};
+    const proa_spans spans = {.span = two, .count = 2, .rows_max = 5, .context_max = 5};
+    t->reference.ops->block_sums(&t->reference, proa_view_2d(y, PROA_DTYPE_F32, 4, 1),
+                                 proa_view_2d(x, PROA_DTYPE_F32, 8, 1), &spans, 2);
+    expect(t, y[0] == 6 && y[1] == 9 && y[2] == 21 && y[3] == 0, "not the sums of blocks of two rows");
+    for (size_t i = 0; i < PROA_COUNT(columns); i++)
+        for (int64_t block = 1; block <= 16; block *= 2) sums_case(t, columns[i], block);
 }

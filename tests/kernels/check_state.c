@@ -12,10 +12,11 @@
  * kernels take; the long spans are divided, in segments of 4 chunks at least. */
 enum { ROWS = 1725, SLOTS = 14, ROWS_MAX = 647, CHUNKED_ROWS = 100 };
 static proa_span first_spans[] = {
-    {0, 3, 3, 0, 0, 4},        {7, 1, 1, 0, 0, 0},       {8, 1, 9, 0, 0, 3},    {10, 40, 40, 0, 0, 2},
-    {50, 3, 90, 0, 0, 5},      {53, 31, 31, 0, 0, 6},    {84, 63, 99, 0, 0, 7}, {147, 64, 64, 0, 0, 11},
-    {211, 65, 400, 0, 0, 9},   {276, 200, 200, 0, 0, 8}, {476, 2, 5, 0, 0, 10}, {478, 647, 700, 0, 0, 12},
-    {1125, 600, 600, 0, 0, 13}};
+    {0, 3, 3, 0, 0, 4, 0},        {7, 1, 1, 0, 0, 0, 0},      {8, 1, 9, 0, 0, 3, 0},
+    {10, 40, 40, 0, 0, 2, 0},     {50, 3, 90, 0, 0, 5, 0},    {53, 31, 31, 0, 0, 6, 0},
+    {84, 63, 99, 0, 0, 7, 0},     {147, 64, 64, 0, 0, 11, 0}, {211, 65, 400, 0, 0, 9, 0},
+    {276, 200, 200, 0, 0, 8, 0},  {476, 2, 5, 0, 0, 10, 0},   {478, 647, 700, 0, 0, 12, 0},
+    {1125, 600, 600, 0, 0, 13, 0}};
 static const int32_t free_rows[][2] = {{3, 7}, {9, 10}};
 
 /* An op with its weights: d columns in, `out` columns, `numbers` of a state. */
@@ -183,7 +184,7 @@ void check_conv_state(tester *t)
     static const int64_t columns[] = {1, 5, 64, 200, 300};
     float y[3], w[] = {1, 10}, kept[] = {7};
     static float x[] = {1, 2, 3};
-    proa_span span = {0, 3, 4, 0, 0, 0};
+    proa_span span = {0, 3, 4, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 3, .context_max = 4};
     const proa_conv conv = {.w = w, .taps = 2};
     const proa_layer_state state = {kept, 1};
@@ -220,7 +221,7 @@ static void delta_case(tester *t, int64_t key_heads, int64_t value_heads, int64_
 static void check_delta_formula(tester *t)
 {
     float y = 0, S = 2, rates[] = {0, 0}, x[] = {3, 5, 4}, rate = 0, bias = 0;
-    proa_span span = {0, 1, 2, 0, 0, 0};
+    proa_span span = {0, 1, 2, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
     const proa_delta d = {1, 1, 1, 1, &rate, &bias};
     const proa_layer_state state = {&S, 1};
@@ -290,7 +291,7 @@ static void channel_case(tester *t, const int64_t shape[4], float most, float de
 static void check_scan_formula(tester *t, bool by_channel)
 {
     float y = 0, S = 2, dt = 0, x[] = {3, 5, 4}, rate = 0, bias = 0, skip = 7;
-    proa_span span = {0, 1, 2, 0, 0, 0};
+    proa_span span = {0, 1, 2, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
     const proa_state_space p = {1, 1, 1, 1, &rate, &bias, &skip, 0, 10, by_channel};
     const proa_layer_state state = {&S, 1};

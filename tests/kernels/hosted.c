@@ -472,6 +472,7 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
 {
     PROA_UNUSED(c);
     proa_relative relative;
+    proa_side_keys side;
     proa_spans s = cover_spans(spans, kv);
     proa_kv pages = *kv;
     proa_attention attention = *a;
@@ -480,6 +481,9 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     if (a->relative) cover_relative(a->relative, q.shape[1] * kv->head_dim, q.shape[0]);
     proa_view k = rows_of_kv(kv, kv->k, q.shape[0]), v = rows_of_kv(kv, kv->v, q.shape[0]);
     if (kv->row) cover_narrow(k, true), cover_narrow(v, true);
+    bool other_keys = a->side && a->side->k != kv->k; /* those of blocks */
+    proa_view side_k = other_keys ? rows_of_kv(kv, a->side->k, q.shape[0]) : k;
+    if (other_keys) cover_narrow(side_k, true), cover(a->side->rel_bias, a->rel_buckets * q.shape[1] * 4);
     upload_covered();
     s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), pages.k = device_ptr(kv->k),
     pages.v = device_ptr(kv->v), s.seen = device_ptr(s.seen);
@@ -487,6 +491,10 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     attention.rel_bias = device_ptr(a->rel_bias), attention.alibi = device_ptr(a->alibi);
     attention.sinks = device_ptr(a->sinks);
     if (a->relative) relative = device_relative(a->relative), attention.relative = &relative;
+    if (a->side) {
+        side = *a->side, attention.side = &side;
+        side.k = device_view(side_k).data, side.v = pages.v, side.rel_bias = device_ptr(a->side->rel_bias);
+    }
     device->ops->attend(ctx(), device_view(y), device_view(q), &pages, &s, &attention);
     download_covered();
 }
@@ -586,6 +594,18 @@ static void drop_masked(proa_ctx *c, proa_view y, const int32_t *ids, const proa
     upload_covered();
     s.span = device_ptr(s.span);
     device->ops->drop_masked(ctx(), device_view(y), device_ptr(ids), &s, mask, keep);
+    download_covered();
+}
+
+static void block_sums(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t block)
+{
+    PROA_UNUSED(c);
+    proa_spans s = *spans;
+    cover(s.span, s.count * (int64_t)sizeof *s.span);
+    cover_narrow(y, true), cover_narrow(x, true);
+    upload_covered();
+    s.span = device_ptr(s.span);
+    device->ops->block_sums(ctx(), device_view(y), device_view(x), &s, block);
     download_covered();
 }
 

@@ -25,9 +25,9 @@ void proa_batch_add_span(proa_engine *e, const proa_page_table *table, int64_t r
                          const proa_page_table *cross, int64_t cross_context)
 {
     e->step.self_spans[e->step.spans] = (proa_span){
-        (int32_t)e->step.rows, (int32_t)rows, (int32_t)context, table_at(e, table), 0, 0};
+        (int32_t)e->step.rows, (int32_t)rows, (int32_t)context, table_at(e, table), 0, 0, 0};
     e->step.cross_spans[e->step.spans] = (proa_span){
-        (int32_t)e->step.rows, (int32_t)rows, (int32_t)cross_context, table_at(e, cross), 0, 0};
+        (int32_t)e->step.rows, (int32_t)rows, (int32_t)cross_context, table_at(e, cross), 0, 0, 0};
     e->step.spans++;
 }
 

@@ -166,6 +166,7 @@ static void add_rows(const proa_engine *e, proa_draft_model *d, proa_seq *seq, i
                                       (int32_t)end,
                                       (int32_t)(seq->table->page - e->slots.memory),
                                       0,
+                                      0,
                                       0};
     for (int64_t i = begin; i < end; i++, d->rows++) {
         d->ids[d->rows] = id_of(d, seq, i);

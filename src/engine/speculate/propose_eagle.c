@@ -163,9 +163,13 @@ static void add_row(proa_eagle_proposer *p, const proa_engine_request *req, int3
 static void add_span(const proa_engine *e, proa_eagle_proposer *p, const proa_seq *seq, int64_t rows,
                      int64_t context, int64_t tree)
 {
-    p->span[p->spans++] = (proa_span){(int32_t)p->rows, (int32_t)rows,
-                                      (int32_t)context, (int32_t)(seq->table->page - e->slots.memory),
-                                      (int32_t)tree,    0};
+    p->span[p->spans++] = (proa_span){(int32_t)p->rows,
+                                      (int32_t)rows,
+                                      (int32_t)context,
+                                      (int32_t)(seq->table->page - e->slots.memory),
+                                      (int32_t)tree,
+                                      0,
+                                      0};
 }
 
 static void run_pass(const proa_engine *e, proa_eagle_proposer *p, bool own)

@@ -11,8 +11,10 @@
 /* So many multiplications are worth another thread: about 5 us. */
 #define COST_SHARE (1 << 16)
 
-/* One call, as all workers see it. */
+/* One call, as all workers see it. Side keys are a call of their own over the same queries, which follows the other. */
 typedef struct attend_call {
+    const struct attend_call *side;  /* NULL: there are no side keys */
+    const proa_side_keys *side_keys; /* of such a call; else NULL */
     proa_view y, q;
     const proa_kv *kv;
     const proa_spans *spans;
@@ -46,14 +48,22 @@ static void position_keys(const attend_call *call, const proa_span *span, int64_
     *begin = 0;
     *end = span->context;
     if (call->a->causal) *end = proa_max64(0, at + 1);
-    if (window <= 0) return;
-    *begin = call->a->chunked ? at / window * window : proa_max64(0, at + 1 - window);
-    *end = proa_max64(0, proa_min64(*end, at + window));
+    if (window > 0) {
+        *begin = call->a->chunked ? at / window * window : proa_max64(0, at + 1 - window);
+        *end = proa_max64(0, proa_min64(*end, at + window));
+    }
+    *begin = proa_max64(*begin, proa_side_skipped(call->a->side, span));
+    if (call->a->side) *end = proa_max64(*begin, *end);
 }
 
 static void row_keys(const attend_call *call, const proa_span *span, int64_t i, int64_t *begin, int64_t *end)
 {
-    position_keys(call, span, proa_tree_position(call->spans, span, i), begin, end);
+    if (!call->side_keys) {
+        position_keys(call, span, proa_tree_position(call->spans, span, i), begin, end);
+        return;
+    }
+    *begin = 0;
+    *end = proa_side_count(call->side_keys, span);
 }
 
 /* The same of the rows [i, end_row) together. Those of a tree are taken as if they were at all of its positions. */
@@ -70,7 +80,7 @@ static void rows_keys(const attend_call *call, const proa_span *span, int64_t i,
 
 static int64_t span_queries(const attend_call *call, const proa_span *span)
 {
-    return (int64_t)span->rows * call->group;
+    return proa_attention_rows(call->a, span) * call->group;
 }
 
 static bool same_pages(const attend_call *call, const proa_span *a, const proa_span *b)
@@ -123,10 +133,15 @@ static bool has_bias(const proa_attention *a)
     return a->rel_bias || a->alibi;
 }
 
+static bool has_side_bias(const proa_attention *a)
+{
+    return a->side && a->side->rel_bias;
+}
+
 /* A block then has the queries of one head. */
 static bool differs_by_head(const proa_attention *a)
 {
-    return has_bias(a) || a->relative;
+    return has_bias(a) || a->relative || has_side_bias(a);
 }
 
 static void fill_buckets(attend_call *call)
@@ -223,11 +238,13 @@ static void block_query(const attend_call *call, proa_attend_block *b, int i, co
     b->q[i] = proa_view_f32(call->q) + t * call->q.stride[0] + head * call->q.stride[1];
     b->y[i] = proa_view_f32(call->y) + t * call->y.stride[0] + head * call->y.stride[1];
     b->pages[i] = call->spans->pages + span->table;
-    b->row[i] = span->row, b->query_head[i] = head;
-    b->at[i] = proa_tree_position(call->spans, span, row);
+    const proa_side_keys *side = call->side_keys;
+    b->row[i] = side ? proa_side_first(side, span) : span->row, b->query_head[i] = head;
+    b->at[i] = side ? proa_side_at(side, span, row) : proa_tree_position(call->spans, span, row);
     b->tree[i] = proa_tree_first(span), b->seen[i] = proa_tree_seen(call->spans, span, row);
     row_keys(call, span, row, &b->begin[i], &b->end[i]);
-    if (b->begin[i] < b->end[i]) {
+    b->sees[i] = b->begin[i] < b->end[i];
+    if (b->sees[i]) {
         b->first = proa_min64(b->first, b->begin[i]);
         b->last = proa_max64(b->last, b->end[i]);
     }
@@ -274,14 +291,15 @@ static void run_chunk(const attend_call *call, const proa_attend_block *b, int64
     call->isa->chunk(b, begin, end, part);
 }
 
-/* Takes in the part of one chunk. A query's first part is copied: it must not matter what came before. */
-static void take_part(const attend_call *call, const proa_attend_block *b, int64_t chunk,
-                      proa_attend_state *total, const proa_attend_state *part)
+/* Takes in the part of one chunk. A query's first part is copied: it must not matter what came before. before: the
+ * block of the keys that are not side keys, if the chunk is one of these; else NULL. */
+static void take_part(const attend_call *call, const proa_attend_block *b, const proa_attend_block *before,
+                      int64_t chunk, proa_attend_state *total, const proa_attend_state *part)
 {
     for (int i = 0; i < b->n; i++) {
         int64_t first = b->begin[i] / CHUNK_KEYS;
         if (b->begin[i] >= b->end[i] || chunk < first || chunk * CHUNK_KEYS >= b->end[i]) continue;
-        if (chunk > first) {
+        if (chunk > first || (before && before->begin[i] < before->end[i])) {
             call->isa->merge(total, part, i, b->pitch);
             continue;
         }
@@ -299,9 +317,23 @@ static void finish_block(const attend_call *call, const proa_attend_block *b, pr
             double sink = (double)call->a->sinks[b->query_head[i]];
             total->l[i] += (float)exp(sink - (total->m[i] == -INFINITY ? 0 : (double)total->m[i]));
         }
-        if (b->begin[i] < b->end[i]) call->isa->finish(b->y[i], total, i, b->pitch, dh);
+        if (b->sees[i]) call->isa->finish(b->y[i], total, i, b->pitch, dh);
         else memset(b->y[i], 0, (size_t)dh * sizeof(float));
     }
+}
+
+/* The side keys of the block's queries, of which total has the other keys. */
+static void add_side_keys(const attend_call *call, const attend_item *item, proa_attend_block *b,
+                          proa_attend_state *total, proa_attend_state *part)
+{
+    proa_attend_block side;
+    proa_attend_bias bias;
+    block_init(call, item, &side, &bias);
+    for (int64_t c = 0, end = proa_ceil_div(side.last, CHUNK_KEYS); c < end; c++) {
+        run_chunk(call, &side, c, part);
+        take_part(call, &side, b, c, total, part);
+    }
+    for (int i = 0; i < b->n; i++) b->sees[i] = b->sees[i] || side.sees[i];
 }
 
 static void run_item(const attend_call *call, const attend_item *item)
@@ -311,11 +343,13 @@ static void run_item(const attend_call *call, const attend_item *item)
     proa_attend_state part, total;
     block_init(call, item, &b, &bias);
     int64_t first = b.first / CHUNK_KEYS, end = proa_ceil_div(b.last, CHUNK_KEYS);
+    bool merges = end - first > 1 || call->side;
     for (int64_t c = first; c < end; c++) {
         run_chunk(call, &b, c, &part);
-        if (end - first > 1) take_part(call, &b, c, &total, &part);
+        if (merges) take_part(call, &b, NULL, c, &total, &part);
     }
-    finish_block(call, &b, end - first > 1 ? &total : &part);
+    if (call->side) add_side_keys(call->side, item, &b, &total, &part);
+    finish_block(call, &b, merges ? &total : &part);
 }
 
 /* ---- all blocks in order, with their cost ---- */
@@ -441,7 +475,7 @@ static void flush_round(attend_round *round)
     for (int j = 0; j < round->count; j++) {
         attend_job *job = &round->jobs[j];
         if (j == 0 || round->jobs[j - 1].last) block_init(round->call, &job->item, &b, &bias);
-        take_part(round->call, &b, job->chunk, &round->total, &round->parts[j]);
+        take_part(round->call, &b, NULL, job->chunk, &round->total, &round->parts[j]);
         if (job->last) finish_block(round->call, &b, &round->total);
     }
     round->count = 0;
@@ -491,13 +525,27 @@ static bool cut_spans(attend_call *call, int threads, int64_t slots)
     threads = (int)proa_max64(1, proa_min64(threads, call->total / COST_SHARE));
     call->parts = threads;
     while (call->parts > 1 && call->largest > call->total / threads) {
-        bool chunks = slots >= 2 && call->piece < call->largest;
+        bool chunks = slots >= 2 && call->piece < call->largest && !call->side;
         if (chunks && (call->queries == 1 || call->piece * 2 <= call->total / threads)) return true;
         if (call->queries == 1) return false;
         call->queries /= 2;
         measure_call(call);
     }
     return false;
+}
+
+/* The call of the side keys, whose attention and keys are a and kv. */
+static attend_call side_call(const attend_call *of, proa_attention *a, proa_kv *kv)
+{
+    const proa_side_keys *s = of->a->side;
+    attend_call call = *of;
+    *a = *of->a;
+    a->side = NULL, a->window = 0, a->rel_bias = s->rel_bias;
+    *kv = *of->kv;
+    kv->k = s->k, kv->v = s->v, kv->dtype = PROA_DTYPE_F32, kv->row = s->row;
+    call.a = a, call.kv = kv, call.side_keys = s;
+    if (a->rel_bias) fill_buckets(&call);
+    return call;
 }
 
 void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
@@ -511,7 +559,13 @@ void proa_attend_run(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, c
     PROA_DASSERT(kv->head_dim <= PROA_HEAD_DIM_MAX && call.heads % kv->kv_heads == 0);
     PROA_DASSERT(!spans->seen || (a->causal && !kv->row));
     PROA_DASSERT(!a->relative || (kv->row && kv->dtype == PROA_DTYPE_F32));
+    PROA_DASSERT(!a->side || (!a->causal && !a->alibi && !a->relative));
+    PROA_DASSERT(!a->of_globals || (!a->causal && kv->row));
     if (a->rel_bias) fill_buckets(&call);
+    proa_attention side_attention;
+    proa_kv side_kv;
+    attend_call side;
+    if (a->side) side = side_call(&call, &side_attention, &side_kv), call.side = &side;
     int64_t slots = proa_min64(c->scratch_bytes / (int64_t)sizeof(proa_attend_state), JOBS_MAX);
     if (cut_spans(&call, proa_pool_threads(c->pool), slots)) run_split(c, &call, (int)slots);
     else proa_pool_run(c->pool, call.parts, 1, run_part, &call);

@@ -5,7 +5,8 @@
  *          those that have the same page read it once. A chunk is PROA_ATTEND_CHUNK pages of the context.
  * Threads: blocks are spread over the pool by their cost; where blocks are too few or too uneven, (block, chunk)s are.
  * Bits:    each query has its own softmax per chunk, page by page in rising order, over just the keys that it sees,
- *          and its chunks are merged in rising order. So neither blocks, threads nor skipped pages change a bit. */
+ *          and its chunks are merged in rising order, those of side keys (proa_side_keys) behind the others. So neither
+ *          blocks, threads nor skipped pages change a bit. */
 #ifndef PROA_KERNELS_CPU_ATTEND_PLAN_H
 #define PROA_KERNELS_CPU_ATTEND_PLAN_H
 
@@ -49,6 +50,7 @@ typedef struct proa_attend_block {
     int64_t row[PROA_ATTEND_QUERIES]; /* its span's first row: there are its keys where there are no pages */
     /* Query i is at position at[i] and sees the keys [begin[i], end[i]); none if they are equal. */
     int64_t at[PROA_ATTEND_QUERIES], begin[PROA_ATTEND_QUERIES], end[PROA_ATTEND_QUERIES];
+    bool sees[PROA_ATTEND_QUERIES]; /* any key, side keys included */
     /* Rows of draft trees: from position tree[i] on, query i sees the keys that its mask names (proa_tree_slot). For
      * other rows seen[i] is 0. */
     int64_t tree[PROA_ATTEND_QUERIES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * span_rows.cu - operations on the rows of a sequence: the rows around each row side by side, which a convolution over
- * rows multiplies; the mean of all rows; and rows of mask tokens as zeros. */
+ * rows multiplies; the mean of all rows; sums of blocks of rows; and rows of mask tokens as zeros. */
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { THREADS = 256, ROWS_MAX = 4096 /* blocks of a span */ };
@@ -100,7 +100,43 @@ static void span_mean(proa_ctx *c, proa_view y, proa_view x, const proa_spans *s
     });
 }
 
+/* Grid: span, row of y, THREADS columns. */
+template <typename Y, typename X>
+__global__ void block_sums_kernel(Y *y, int64_t y_row, const X *x, int64_t x_row, const proa_span *spans,
+                                  int d, int block)
+{
+    gpu_wait();
+    proa_span span = spans[blockIdx.x];
+    int k = blockIdx.z * THREADS + threadIdx.x, first = span.row / block, blocks = span.rows / block;
+    int count = (span.row + span.rows) / block - first;
+    for (int b = blockIdx.y; b < count && k < d; b += gridDim.y) {
+        int begin = b < blocks ? b * block : span.rows, end = b < blocks - 1 ? begin + block : span.rows;
+        float sum = 0.0f;
+        for (int i = begin; i < end; i++) sum += gpu_to_f32(x[(int64_t)(span.row + i) * x_row + k]);
+        y[(int64_t)(first + b) * y_row + k] = gpu_saturate<Y>(sum);
+    }
+}
+
+static void block_sums(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t block)
+{
+    gpu *g = gpu_flushed(c, y);
+    int d = (int)x.shape[1];
+    int64_t most = spans->rows_max / block + 1, rows = most < ROWS_MAX ? most : (int64_t)ROWS_MAX;
+    if (spans->count == 0 || spans->rows_max < 1) return;
+    gpu_by_type(y.dtype, [&](auto to) {
+        gpu_by_type(x.dtype, [&](auto from) {
+            using Y = decltype(to);
+            using X = decltype(from);
+            gpu_launch(g, "block_sums", block_sums_kernel<Y, X>,
+                       dim3((unsigned)spans->count, (unsigned)rows, (unsigned)((d + THREADS - 1) / THREADS)),
+                       THREADS, 0, (Y *)y.data, y.stride[0], (const X *)x.data, x.stride[0], spans->span, d,
+                       (int)block);
+        });
+    });
+}
+
 void gpu_fill_span_rows(proa_ops *ops)
 {
     ops->unfold = cuda_unfold, ops->span_mean = span_mean, ops->drop_masked = drop_masked;
+    ops->block_sums = block_sums;
 }

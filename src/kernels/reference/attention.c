@@ -166,38 +166,93 @@ static double score_row(const attend_job *job, const proa_span *span, const floa
 /* Scores of a row; those beyond are computed again, since the reference has no scratch. */
 enum { SCORES_KEPT = 512 };
 
-/* y = sum_p softmax_p(score_p) v_p over the keys [begin, end), for row i of the span and head h. The first walk finds
- * the largest score, so that no exp overflows. A sink adds exp(sink) to the denominator. */
-static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
+/* What row i of the span sees: the keys at the positions [begin, end), and then `side` side keys. */
+typedef struct seen_keys {
+    const proa_span *span;
+    int64_t i, h, at, begin, end, side;
+    int64_t first; /* where the tree begins */
+    uint64_t mask;
+} seen_keys;
+
+static seen_keys find_keys(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
+{
+    const proa_attention *a = job->a;
+    seen_keys k = {span, i, h, proa_tree_position(job->spans, span, i), 0, span->context, 0, 0, 0};
+    k.first = proa_tree_first(span), k.mask = proa_tree_seen(job->spans, span, i);
+    if (a->causal) k.end = k.at + 1;
+    if (a->window > 0)
+        k.begin = proa_max64(0, k.at + 1 - a->window), k.end = proa_min64(k.end, k.at + a->window);
+    if (a->window > 0 && a->chunked) k.begin = k.at / a->window * a->window;
+    k.begin = proa_max64(k.begin, proa_side_skipped(a->side, span));
+    k.end = proa_max64(k.end, k.begin);
+    if (a->side) k.side = proa_side_count(a->side, span);
+    return k;
+}
+
+/* Side key, or value, j of a row. */
+static const float *side_row(const attend_job *job, const seen_keys *k, const void *rows, int64_t j)
+{
+    const proa_side_keys *s = job->a->side;
+    int64_t head = k->h / (job->q.shape[1] / job->kv->kv_heads);
+    return (const float *)rows + (proa_side_first(s, k->span) + j) * s->row + head * job->kv->head_dim;
+}
+
+static double score_side(const attend_job *job, const seen_keys *k, const float *q, int64_t j)
+{
+    const proa_attention *a = job->a;
+    const float *key = side_row(job, k, a->side->k, j);
+    double dot = 0, bias = 0;
+    for (int64_t n = 0; n < job->kv->head_dim; n++) dot += (double)q[n] * (double)key[n];
+    if (a->side->rel_bias) {
+        int32_t distance = (int32_t)(j - proa_side_at(a->side, k->span, k->i));
+        int32_t bucket = proa_rel_bucket(distance, a->rel_buckets, a->rel_distance, a->rel_bidirectional);
+        bias = (double)a->side->rel_bias[bucket * job->q.shape[1] + k->h];
+    }
+    dot *= (double)a->scale;
+    if (a->soft_cap > 0) dot = (double)a->soft_cap * tanh(dot / (double)a->soft_cap);
+    return dot + bias;
+}
+
+/* The score of the n-th key that the row sees. */
+static double score_nth(const attend_job *job, const seen_keys *k, const float *q, int64_t n)
+{
+    int64_t p = k->begin + n;
+    if (p >= k->end) return score_side(job, k, q, p - k->end);
+    return score_row(job, k->span, q, k->h, k->at, p, proa_tree_slot(k->first, k->mask, p));
+}
+
+static const float *value_nth(const attend_job *job, const seen_keys *k, float row[PROA_HEAD_DIM_MAX], int64_t n)
 {
     const proa_kv *kv = job->kv;
+    int64_t p = k->begin + n, kv_head = k->h / (job->q.shape[1] / kv->kv_heads);
+    if (p >= k->end) return side_row(job, k, job->a->side->v, p - k->end);
+    int64_t slot = proa_tree_slot(k->first, k->mask, p);
+    return load_row(row, kv->v, kv->dtype, kv_index(kv, job->spans, k->span, slot, kv_head), kv->head_dim);
+}
+
+/* y = sum_n softmax_n(score_n) v_n over the keys that row i of the span sees, for head h. The first walk finds the
+ * largest score, so that no exp overflows. A sink adds exp(sink) to the denominator. */
+static void attend_head(const attend_job *job, const proa_span *span, int64_t i, int64_t h)
+{
     const float *q = at_plane(job->q, span->row + i, h, 0);
     float *y = at_plane(job->y, span->row + i, h, 0);
-    int64_t at = proa_tree_position(job->spans, span, i), begin = 0, end = span->context;
-    int64_t window = job->a->window, first = proa_tree_first(span);
-    uint64_t seen = proa_tree_seen(job->spans, span, i);
-    if (job->a->causal) end = at + 1;
-    if (window > 0) begin = proa_max64(0, at + 1 - window), end = proa_min64(end, at + window);
-    if (window > 0 && job->a->chunked) begin = at / window * window;
-    int64_t kv_head = h / (job->q.shape[1] / kv->kv_heads);
+    seen_keys k = find_keys(job, span, i, h);
+    int64_t count = k.end - k.begin + k.side, dh = job->kv->head_dim;
     double largest = (double)-INFINITY, sum = 0, out[PROA_HEAD_DIM_MAX] = {0}, kept[SCORES_KEPT];
-    for (int64_t p = begin; p < end; p++) {
-        double s = score_row(job, span, q, h, at, p, proa_tree_slot(first, seen, p));
-        if (p - begin < SCORES_KEPT) kept[p - begin] = s;
+    for (int64_t n = 0; n < count; n++) {
+        double s = score_nth(job, &k, q, n);
+        if (n < SCORES_KEPT) kept[n] = s;
         if (s > largest || isnan(s)) largest = s;
     }
-    for (int64_t p = begin; p < end; p++) {
-        int64_t slot = proa_tree_slot(first, seen, p);
-        double s = p - begin < SCORES_KEPT ? kept[p - begin] : score_row(job, span, q, h, at, p, slot);
-        double weight = exp(s - largest);
+    for (int64_t n = 0; n < count; n++) {
+        double weight = exp((n < SCORES_KEPT ? kept[n] : score_nth(job, &k, q, n)) - largest);
         float row[PROA_HEAD_DIM_MAX];
-        const float *v = load_row(row, kv->v, kv->dtype, kv_index(kv, job->spans, span, slot, kv_head),
-                                  kv->head_dim);
+        const float *v = value_nth(job, &k, row, n);
         sum += weight;
-        for (int64_t j = 0; j < kv->head_dim; j++) out[j] += weight * (double)v[j];
+        for (int64_t j = 0; j < dh; j++) out[j] += weight * (double)v[j];
     }
     if (job->a->sinks) sum += exp((double)job->a->sinks[h] - largest);
-    for (int64_t j = 0; j < kv->head_dim; j++) y[j] = begin < end ? (float)(out[j] / sum) : 0.0f;
+    for (int64_t j = 0; j < dh; j++) y[j] = count > 0 ? (float)(out[j] / sum) : 0.0f;
 }
 
 static void attend_heads(void *arg, int64_t begin, int64_t end, int worker)
@@ -206,7 +261,7 @@ static void attend_heads(void *arg, int64_t begin, int64_t end, int worker)
     const attend_job *job = arg;
     for (int64_t h = begin; h < end; h++)
         for (int64_t s = 0; s < job->spans->count; s++)
-            for (int64_t i = 0; i < job->spans->span[s].rows; i++)
+            for (int64_t i = 0; i < proa_attention_rows(job->a, &job->spans->span[s]); i++)
                 attend_head(job, &job->spans->span[s], i, h);
 }
 

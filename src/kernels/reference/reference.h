@@ -17,6 +17,7 @@ proa_gather_fn proa_gather_reference;
 proa_unfold_fn proa_unfold_reference;
 proa_span_mean_fn proa_span_mean_reference;
 proa_drop_masked_fn proa_drop_masked_reference;
+proa_block_sums_fn proa_block_sums_reference;
 proa_add_fn proa_add_reference;
 proa_scale_fn proa_scale_reference;
 proa_rms_norm_fn proa_rms_norm_reference;

@@ -27,7 +27,7 @@ void proa_gather_reference(proa_ctx *c, proa_view y, proa_view x, const int32_t 
 typedef struct span_job {
     proa_view y, x;
     const proa_spans *spans;
-    int64_t width; /* of unfold */
+    int64_t width; /* of unfold; rows of a block of block_sums */
 } span_job;
 
 static void unfold_row(const span_job *job, const proa_span *span, int64_t i, int64_t begin, int64_t end)
@@ -93,6 +93,38 @@ void proa_drop_masked_reference(proa_ctx *c, proa_view y, const int32_t *ids, co
             }
         }
     }
+}
+
+/* Rows [begin, end) of x into row t of y. */
+static void sum_rows(const span_job *job, int64_t t, int64_t begin, int64_t end, int64_t k)
+{
+    double sum = 0;
+    for (int64_t i = begin; i < end; i++) sum += (double)*at_row(job->x, i, k);
+    *at_row(job->y, t, k) = (float)sum;
+}
+
+static void sum_blocks(const span_job *job, const proa_span *span, int64_t k)
+{
+    int64_t first = span->row / job->width, last = (span->row + span->rows) / job->width;
+    int64_t blocks = span->rows / job->width, row = span->row;
+    for (int64_t b = 0; b < last - first; b++) {
+        int64_t begin = b < blocks ? row + b * job->width : 0, end = b < blocks ? begin + job->width : 0;
+        sum_rows(job, first + b, begin, b == blocks - 1 ? row + span->rows : end, k);
+    }
+}
+
+static void sum_columns(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const span_job *job = arg;
+    for (int64_t s = 0; s < job->spans->count; s++)
+        for (int64_t k = begin; k < end; k++) sum_blocks(job, &job->spans->span[s], k);
+}
+
+void proa_block_sums_reference(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t block)
+{
+    span_job job = {y, x, spans, block};
+    proa_pool_run(c->pool, x.shape[1], 64, sum_columns, &job);
 }
 
 void proa_add_reference(proa_ctx *c, proa_view y, proa_view a, proa_view b)

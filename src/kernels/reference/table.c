@@ -46,6 +46,7 @@ void proa_reference_fill(proa_ops *ops)
                       .unfold = proa_unfold_reference,
                       .span_mean = proa_span_mean_reference,
                       .drop_masked = proa_drop_masked_reference,
+                      .block_sums = proa_block_sums_reference,
                       .log_sum_exp = proa_log_sum_exp_reference,
                       .top_k = proa_top_k_reference,
                       .group_squares = proa_group_squares_reference,

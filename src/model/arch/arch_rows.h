@@ -134,6 +134,11 @@
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
  *                       with relative positions (REL_EMBED, REL) over the keys and values of QKV itself
  * SPAN_MEAN(IN, OUT, flags) the first row of each sequence of OUT = the mean of its rows of IN [T, H]
+ * BLOCK_SUMS(IN, OUT)   OUT [T / side_block, H] = the sums of the rows of each block of rows of a sequence, IN [T, H]
+ * NORM_BLOCKS(IN, OUT, W), LINEAR_BLOCKS(IN, OUT, W)
+ *                       NORM and LINEAR of such rows
+ * ATTEND_BLOCKS         ATTEND, also over the keys and values in BLOCK_QKV, with the bias BLOCK_BIAS
+ *                       (all of them only if the configuration has a side_block; else ATTEND is left)
  * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
  *                        with CONV [H, conv_width H]
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
@@ -205,6 +210,10 @@
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
 #define SPAN_MEAN(IN, OUT, flags)     STEP_BARE(SPAN_MEAN, IN, OUT, flags)
+#define BLOCK_SUMS(IN, OUT)           STEP_BARE(BLOCK_SUMS, IN, OUT, IF(SIDE_BLOCKS))
+#define NORM_BLOCKS(IN, OUT, W)       STEP(NORM, IN, OUT, W, PROA_OF_BLOCKS | IF(SIDE_BLOCKS))
+#define LINEAR_BLOCKS(IN, OUT, W)     STEP(LINEAR, IN, OUT, W, PROA_OF_BLOCKS | IF(SIDE_BLOCKS))
+#define ATTEND_BLOCKS                 STEP_BARE(ATTEND, QKV, A, PROA_OF_BLOCKS)
 #define UNFOLD(IN, OUT, flags)        STEP_BARE(UNFOLD, IN, OUT, flags)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)

@@ -2,8 +2,9 @@
  * arch_t5.c - T5 v1.0 and v1.1 (FLAN, mT5): encoder and decoder with RMS norms and relative position buckets.
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
- * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention). The encoders
- * alone (T5EncoderModel) are rows of their own.
+ * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention), and with
+ * "transient-global" also to the normed sums of blocks of 16 tokens. The encoders alone (T5EncoderModel) are rows of
+ * their own.
  * Facts: transformers' modeling_t5.py, modeling_umt5.py, modeling_longt5.py; Guo et al. 2022. */
 #include "model/arch/arch_rows.h"
 
@@ -63,10 +64,17 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
     VECTOR                ("decoder.final_layer_norm.weight", FINAL_NORM, HIDDEN),         \
     TIED_HEAD             ("shared.weight"),                                               \
     MATRIX_IF             (UNTIED, "lm_head.weight",          HEAD,       VOCAB,  HIDDEN)
+/* The tensors of transient-global attention have another module's name (longt5_aliases) and are more. */
+#define LONGT5_ENCODER_TENSORS \
+    ENCODER_TENSORS_OF(".0", "LocalSelfAttention"),                                                                  \
+    VECTOR_IF(SIDE_BLOCKS, "encoder.block.%d.layer.0." GLOBAL "global_input_layer_norm.weight", BLOCK_NORM, HIDDEN), \
+    TENSOR   ("encoder.block.0.layer.0." GLOBAL "global_relative_attention_bias.weight", BLOCK_BIAS, F32, BUCKETS,   \
+              HEADS, IF(SIDE_BLOCKS))
+#define GLOBAL "TransientGlobalSelfAttention."
 #define STACK PROA_STACK_ENCODER
 static const proa_name encoder_tensors[] = {ENCODER_TENSORS(".0"), END_TENSORS};
 static const proa_name umt5_encoder_tensors[] = {ENCODER_TENSORS(".%d"), END_TENSORS};
-static const proa_name longt5_encoder_tensors[] = {ENCODER_TENSORS_OF(".0", "LocalSelfAttention"), END_TENSORS};
+static const proa_name longt5_encoder_tensors[] = {LONGT5_ENCODER_TENSORS, END_TENSORS};
 static const proa_name tensors[] = {
     ENCODER_TENSORS(".0"),
 #undef STACK
@@ -84,7 +92,7 @@ static const proa_name umt5_tensors[] = {
 #undef STACK
 #define STACK PROA_STACK_ENCODER
 static const proa_name longt5_tensors[] = {
-    ENCODER_TENSORS_OF(".0", "LocalSelfAttention"),
+    LONGT5_ENCODER_TENSORS,
 #undef STACK
 #define STACK PROA_STACK_DECODER
     DECODER_TENSORS(".0"),
@@ -94,6 +102,11 @@ static const proa_name longt5_tensors[] = {
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight",
     "EncDecAttention.relative_attention_bias.weight", NULL};
+
+#define MODULE_ALIAS(tensor) "LocalSelfAttention." tensor, GLOBAL tensor
+static const char *const longt5_aliases[] = {
+    MODULE_ALIAS("q.weight"), MODULE_ALIAS("k.weight"), MODULE_ALIAS("v.weight"), MODULE_ALIAS("o.weight"),
+    MODULE_ALIAS("relative_attention_bias.weight"), NULL};
 
 static const proa_step embed[] = {EMBED(TOKENS), END};
 #define SELF_ATTENTION \
@@ -116,6 +129,16 @@ static const proa_step embed[] = {EMBED(TOKENS), END};
     END
 static const proa_step encoder_layer[] = {SELF_ATTENTION, PLAIN_OR_GATED_FFN};
 static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, PLAIN_OR_GATED_FFN};
+static const proa_step longt5_layer[] = {
+    NORM         (X, N, ATTN_NORM),
+    BLOCK_SUMS   (N, BLOCKS),
+    NORM_BLOCKS  (BLOCKS, BLOCKS, BLOCK_NORM),
+    LINEAR_BLOCKS(BLOCKS, BLOCK_QKV, QKV),
+    LINEAR       (N, QKV, QKV, 0),
+    KV_APPEND,
+    ATTEND_BLOCKS,
+    LINEAR       (A, X, O, ADD),
+    PLAIN_OR_GATED_FFN};
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
@@ -171,6 +194,17 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
+/* Sums of blocks. transformers divides positions by the block in f32, which is exact for powers of 2 only. */
+static proa_status read_blocks(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t block = 16;
+    PROA_TRY(proa_json_get_int(&block, json, "global_block_size", 1, PROA_CONTEXT_MAX, err));
+    if (block & (block - 1))
+        return PROA_FAIL(err, UNSUPPORTED, "'global_block_size' is %lld, must be a power of 2", (long long)block);
+    c->side_block = block;
+    return PROA_OK;
+}
+
 /* The encoder sees local_radius positions on each side. The other kind of attention adds sums of blocks to the keys. */
 static proa_status finish_longt5_encoder(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -178,8 +212,10 @@ static proa_status finish_longt5_encoder(proa_config *c, const proa_json *json, 
     proa_str kind = {"local", 5};
     PROA_TRY(proa_json_get_str(&kind, json, "encoder_attention_type", err));
     PROA_TRY(proa_json_get_int(&radius, json, "local_radius", 1, PROA_CONTEXT_MAX - 1, err));
-    if (!proa_str_is(kind, "local"))
-        return PROA_FAIL(err, UNSUPPORTED, "'encoder_attention_type' is '%.*s'; only 'local' is supported",
+    if (proa_str_is(kind, "transient-global")) PROA_TRY(read_blocks(c, json, err));
+    else if (!proa_str_is(kind, "local"))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "'encoder_attention_type' is '%.*s', must be local or transient-global",
                          (int)proa_min64((int64_t)kind.len, 60), kind.ptr);
     if (c->context == 0) c->context = 16384; /* that of the paper */
     c->window = radius + 1;
@@ -196,28 +232,31 @@ static proa_status finish_longt5(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-#define PAIR(type, class, table, finisher) \
+#define PAIR(type, class, table, others, program, finisher) \
     {.name = type, .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS,    \
-     .keys = keys, .names = table, .ignored = ignored,                                                           \
+     .keys = keys, .names = table, .aliases = others, .ignored = ignored,                                        \
      .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},                                       \
-                [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},                            \
+                [PROA_STACK_ENCODER] = {embed, program, encoder_after, false}},                                  \
      .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finisher}
-#define ENCODER(type, class, table, finisher) \
+#define ENCODER(type, class, table, others, program, finisher) \
     {.name = type "_encoder", .model_type = type, .hf = class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS, \
-     .keys = encoder_keys, .names = table, .ignored = ignored,                                                   \
-     .stacks = {[PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}}, .head = encoder_head,      \
+     .keys = encoder_keys, .names = table, .aliases = others, .ignored = ignored,                                \
+     .stacks = {[PROA_STACK_ENCODER] = {embed, program, encoder_after, false}}, .head = encoder_head,            \
      .head_rows = PROA_ROWS_ALL, .outputs = PROA_DIM_HIDDEN, .finish = finisher}
 
 const proa_arch proa_arch_t5 =
-    PAIR("t5", STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors,
-         finish_t5);
+    PAIR("t5", STRINGS("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors, NULL,
+         encoder_layer, finish_t5);
 const proa_arch proa_arch_t5_encoder =
-    ENCODER("t5", STRINGS("T5EncoderModel", "MT5EncoderModel"), encoder_tensors, finish_encoder);
-const proa_arch proa_arch_umt5 = PAIR("umt5", STRINGS("UMT5ForConditionalGeneration"), umt5_tensors, finish_t5);
+    ENCODER("t5", STRINGS("T5EncoderModel", "MT5EncoderModel"), encoder_tensors, NULL, encoder_layer, finish_encoder);
+const proa_arch proa_arch_umt5 =
+    PAIR("umt5", STRINGS("UMT5ForConditionalGeneration"), umt5_tensors, NULL, encoder_layer, finish_t5);
 const proa_arch proa_arch_umt5_encoder =
-    ENCODER("umt5", STRINGS("UMT5EncoderModel"), umt5_encoder_tensors, finish_encoder);
+    ENCODER("umt5", STRINGS("UMT5EncoderModel"), umt5_encoder_tensors, NULL, encoder_layer, finish_encoder);
 const proa_arch proa_arch_longt5 =
-    PAIR("longt5", STRINGS("LongT5ForConditionalGeneration"), longt5_tensors, finish_longt5);
+    PAIR("longt5", STRINGS("LongT5ForConditionalGeneration"), longt5_tensors, longt5_aliases, longt5_layer,
+         finish_longt5);
 const proa_arch proa_arch_longt5_encoder =
-    ENCODER("longt5", STRINGS("LongT5EncoderModel"), longt5_encoder_tensors, finish_longt5_encoder);
+    ENCODER("longt5", STRINGS("LongT5EncoderModel"), longt5_encoder_tensors, longt5_aliases, longt5_layer,
+            finish_longt5_encoder);
 /* clang-format on */

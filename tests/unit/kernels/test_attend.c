@@ -95,7 +95,7 @@ static void place_spans(world *w, const shape *s)
 {
     int32_t pages = 0;
     for (int i = 0; i < s->count; i++) {
-        w->span[i] = (proa_span){(int32_t)w->T, s->spans[i][0], s->spans[i][1], pages, 0, 0};
+        w->span[i] = (proa_span){(int32_t)w->T, s->spans[i][0], s->spans[i][1], pages, 0, 0, 0};
         w->first[i] = w->slots;
         w->T += s->spans[i][0];
         w->slots += s->spans[i][1];
@@ -373,7 +373,7 @@ static void prompt_equals_steps(void **state)
             for (int i = 0; i < w.T; i++) {
                 proa_span one = w.span[i < 70 ? 0 : 1];
                 int32_t at = i - one.row;
-                one = (proa_span){i, 1, one.context - one.rows + at + 1, one.table, 0, 0};
+                one = (proa_span){i, 1, one.context - one.rows + at + 1, one.table, 0, 0, 0};
                 attend(&contexts[t * THREADS + i % THREADS], &w,
                        &(proa_spans){.span = &one, .count = 1, .pages = w.pages}, &a);
                 assert_memory_equal(w.y + i * row, all + i * row, (size_t)row * sizeof *all);

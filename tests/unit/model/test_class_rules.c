@@ -443,6 +443,26 @@ static void longformer(void **state)
     refused(LONGFORMER ",\"attention_window\":[512,256]}", PROA_UNSUPPORTED, "'attention_window'");
 }
 
+/* google/long-t5-tglobal-base: sums of blocks of 16 tokens beside a window of 127 to each side. */
+static void long_t5(void **state)
+{
+    PROA_UNUSED(state);
+#define LONGT5                                                                                               \
+    "{\"architectures\":[\"LongT5ForConditionalGeneration\"],\"d_model\":64,\"d_kv\":8,\"d_ff\":96,"         \
+    "\"num_layers\":2,\"num_heads\":8,\"vocab_size\":100,\"encoder_attention_type\":"
+    fixture f;
+    accepted(&f, LONGT5 "\"transient-global\"}");
+    assert_int_equal(f.c.side_block, 16);
+    assert_int_equal(proa_config_window(&f.c, 0), 128);
+    proa_arena_release(&f.arena);
+    accepted(&f, LONGT5 "\"local\"}");
+    assert_int_equal(f.c.side_block, 0);
+    proa_arena_release(&f.arena);
+    refused(LONGT5 "\"transient-global\",\"global_block_size\":12}", PROA_UNSUPPORTED,
+            "'global_block_size' is 12");
+    refused(LONGT5 "\"sparse\"}", PROA_UNSUPPORTED, "'encoder_attention_type' is 'sparse'");
+}
+
 /* zai-org/GLM-4.7-Flash: numbers of its own where keys are missing, and the kind of each layer's FFN. */
 static void glm_flash(void **state)
 {
@@ -580,6 +600,7 @@ int main(void)
         cmocka_unit_test(dpr),
         cmocka_unit_test(folders),
         cmocka_unit_test(bert_relatives),
+        cmocka_unit_test(long_t5),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

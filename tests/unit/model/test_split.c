@@ -56,6 +56,8 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_SCALE_PARTS:
     case PROA_STEP_CROSS_APPEND: expect_part(w, s, s->in, true); break;
     case PROA_STEP_ATTEND:
+        if (s->flags & PROA_OF_BLOCKS) expect_part(w, s, PROA_REG_BLOCK_QKV, true);
+        /* fall through */
     case PROA_STEP_CROSS_ATTEND:
         expect_part(w, s, s->in, true);
         w->part[s->out] = true;
@@ -87,6 +89,7 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_SCALE:
     case PROA_STEP_UNFOLD:
     case PROA_STEP_SPAN_MEAN:
+    case PROA_STEP_BLOCK_SUMS:
     case PROA_STEP_ROUTE:
     case PROA_STEP_NORM_PARAMS:
     case PROA_STEP_GATHER:

@@ -622,12 +622,9 @@ static bool attend_fresh(gpu *g, const attention_task &t, const proa_kv *kv, con
     return true;
 }
 
-static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
-                      const proa_attention *a)
+static attention_task make_task(gpu *g, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                                const proa_attention *a)
 {
-    gpu *g = gpu_of(c);
-    gpu_invalidate(g, y);
-    if (spans->count == 0) return;
     attention_task t = {y.data,  y.stride[0], y.stride[1], q.data,  q.stride[0], q.stride[1],
                         q.dtype, kv->k,       kv->v,       kv->row, q.shape[0]};
     PROA_ASSERT(q.dtype == y.dtype);
@@ -637,18 +634,31 @@ static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, 
     t.scale = a->scale, t.causal = a->causal, t.window = a->window, t.chunked = a->chunked;
     t.q_vec8 = t.type != PROA_DTYPE_F32 && t.q_row % 8 == 0 && t.q_head % 8 == 0 && (uintptr_t)t.q % 16 == 0;
     t.q_vec4 = t.type == PROA_DTYPE_F32 && t.q_row % 4 == 0 && t.q_head % 4 == 0 && (uintptr_t)t.q % 16 == 0;
-    if (a->rel_bias) use_rel_bias(g, &t, a);
+    if (a->rel_bias || (a->side && a->side->rel_bias)) use_rel_bias(g, &t, a);
     t.sinks = a->sinks;
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
     t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
-    if (!a->relative && attend_fresh(g, t, kv, spans)) return;
+    return t;
+}
+
+static void attend_op(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, const proa_spans *spans,
+                      const proa_attention *a)
+{
+    gpu *g = gpu_of(c);
+    gpu_invalidate(g, y);
+    if (spans->count == 0) return;
+    attention_task t = make_task(g, y, q, kv, spans, a);
+    bool side = a->side || a->of_globals;
+    if (!a->relative && !side && attend_fresh(g, t, kv, spans)) return;
     gpu_flush(g), gpu_invalidate(g, y);
     if (a->relative) {
         PROA_ASSERT(kv->row && kv->dtype == q.dtype);
         gpu_attend_relative(g, t, kv->dtype, *a->relative, spans);
-        return;
+    } else if (side) {
+        gpu_attend_side(g, t, kv->dtype, *a, spans);
+    } else {
+        gpu_by_page_type(kv->dtype, [&](auto page) { attend_typed<decltype(page)>(g, t, kv->dtype, spans); });
     }
-    gpu_by_page_type(kv->dtype, [&](auto page) { attend_typed<decltype(page)>(g, t, kv->dtype, spans); });
 }
 
 void gpu_fill_attention(proa_ops *ops)

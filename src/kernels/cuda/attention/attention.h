@@ -189,5 +189,8 @@ bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int sp
 /* With relative positions: keys and values are rows of the step (relative.cu). */
 void gpu_attend_relative(gpu *g, const attention_task &t, proa_dtype rows, const proa_relative &r,
                          const proa_spans *spans);
+/* With side keys, or of the first rows of each span alone (side.cu). */
+void gpu_attend_side(gpu *g, const attention_task &t, proa_dtype keys, const proa_attention &a,
+                     const proa_spans *spans);
 
 #endif
