@@ -386,6 +386,8 @@ HEADS = {
     "longformer": ("LongformerModel", lambda: transformers.LongformerConfig(**LONGFORMER)),
     "longformer_token": ("LongformerForTokenClassification", lambda: transformers.LongformerConfig(num_labels=5, **LONGFORMER)),
     "longformer_mlm": ("LongformerForMaskedLM", lambda: transformers.LongformerConfig(**LONGFORMER)),
+    "longformer_cls": ("LongformerForSequenceClassification", lambda: transformers.LongformerConfig(num_labels=3, **LONGFORMER)),
+    "longformer_qa": ("LongformerForQuestionAnswering", lambda: transformers.LongformerConfig(**LONGFORMER)),
     "gte": ("GteModel", lambda: transformers.GteConfig(**dict(SMALL, type_vocab_size=0))),
     "gte_cls": ("GteForSequenceClassification", lambda: transformers.GteConfig(num_labels=1, **SMALL)),
     "gte_token": ("GteForTokenClassification", lambda: transformers.GteConfig(num_labels=5, **SMALL)),
@@ -610,6 +612,8 @@ def make_head(row):
         types = {}
         if row.startswith("esm") and len(ids) > 1:
             ids[2] = ids[-1] = model.config.mask_token_id
+        if row == "longformer_qa":  # a question, whose tokens are global, and a text between separators
+            ids = [*ids[:len(ids) // 3], 2, 2, *ids[len(ids) // 3:], 2]
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})

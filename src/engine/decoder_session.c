@@ -587,7 +587,8 @@ static void run_encoder(proa_decoder_session *s, const proa_decoder_session_inpu
     int32_t table = (int32_t)(seq->cross.page - s->memory), n = (int32_t)in->count;
     proa_batch_clear(e);
     e->step.encoded = encoded;
-    e->step.self_spans[0] = (proa_span){0, n, n, table, 0, 0, 0};
+    e->step.self_spans[0] = (proa_span){
+        0, n, n, table, 0, 0, (int32_t)proa_min64(n, e->model->config.globals)};
     e->step.cross_spans[0] = (proa_span){0, n, 0, table, 0, 0, 0};
     e->step.spans = 1;
     if (in->embeddings) add_session_embeddings(e, in, 0, in->count, false);

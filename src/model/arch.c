@@ -166,6 +166,7 @@ static const struct size_range {
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
     SIZE(side_block, 0, PROA_CONTEXT_MAX),
+    SIZE(globals, -1, PROA_CONTEXT_MAX),
     SIZE(relative.span, 0, PROA_RELATIVE_CONTEXT_MAX),
     SIZE(relative.distance, 0, PROA_CONTEXT_MAX),
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),

@@ -91,6 +91,7 @@ typedef enum proa_reg {
     W(CONV_NORM, "conv_norm", NONE)                                                                          \
     W(ATTN_NORM, "attn_norm", NONE)                                                                          \
     W(QKV, "qkv", HEADS)                                                                                     \
+    W(QKV_GLOBAL, "qkv_global", HEADS)                                                                       \
     W(Q_DOWN, "q_down", NONE)                                                                                \
     W(Q_DOWN_NORM, "q_down_norm", NONE)                                                                      \
     W(Q, "q", HEADS)                                                                                         \
@@ -276,6 +277,7 @@ typedef enum proa_step_op {
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
     C(TYPED, c->types > 0)             /* token types are embedded */                                        \
+    C(GLOBALS, c->globals != 0)       /* some tokens see all others and are seen by all */                   \
     C(SIDE_BLOCKS, c->side_block > 0) /* sums of blocks are side keys of attention */                        \
     C(TASKED, c->tasks > 0)            /* and a task, the first one of a table */                            \
     C(EMBED_NORMED, c->embed_normed)   /* embeddings are normed before the first layer */                    \
@@ -331,6 +333,7 @@ enum proa_step_flags {
     PROA_CONV_ACT = 1 << 22,   /* its conv_act */
     PROA_BY_CHANNEL = 1 << 25, /* SELECTIVE_SCAN: Mamba-1's, B and C in PARAMS, rates in RATES */
     PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
+    PROA_OF_GLOBALS = 1 << 26, /* ATTEND: only the global rows of each sequence, over all keys of QKV */
     PROA_OF_BLOCKS = 1 << 25, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
@@ -552,6 +555,8 @@ typedef struct proa_arch {
     A(roberta_qa)                                                                                            \
     A(roberta_mlm)                                                                                           \
     A(longformer)                                                                                            \
+    A(longformer_cls)                                                                                        \
+    A(longformer_qa)                                                                                         \
     A(longformer_token)                                                                                      \
     A(longformer_mlm)                                                                                        \
     A(distilbert)                                                                                            \

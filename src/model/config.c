@@ -2,6 +2,7 @@
  * config.c - reads the keys of config.json, rotary positions, sliding windows and token ids. */
 #include "model/config.h"
 
+#include "base/checked.h"
 #include <math.h>
 
 proa_status proa_config_read_act(proa_act *act, const proa_json *json, const char *key, proa_act fallback,
@@ -320,6 +321,15 @@ int64_t proa_config_layer_state(const proa_config *c)
 int64_t proa_config_state(const proa_config *c)
 {
     return proa_config_recurring(c, 0, c->layers) * proa_config_layer_state(c);
+}
+
+int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count)
+{
+    int64_t first = count, ends = 0;
+    if (c->globals >= 0) return proa_min64(c->globals, count);
+    for (int64_t i = count - 1; i >= 0; i--)
+        if (ids[i] == c->globals_end) first = i, ends++;
+    return ends == c->globals_ends ? first : -1;
 }
 
 int32_t proa_config_window(const proa_config *c, int64_t layer)

@@ -121,6 +121,9 @@ typedef struct proa_config {
     bool *window_layers;
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
+    /* The first tokens of an encoder's input that all others see beside their window and that see all others
+     * (Longformer): so many; < 0: those before the first token globals_end, of which an input has globals_ends. */
+    int64_t globals, globals_end, globals_ends;
     int64_t side_block; /* > 0: rows of a block, whose sums are side keys of an encoder's attention (LongT5) */
     proa_relative_params relative;
     /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
@@ -262,6 +265,8 @@ static inline bool proa_config_has_window(const proa_config *c, bool decoder)
 {
     return c->window_used && (!decoder || c->encoder_layers == 0);
 }
+/* Global tokens of an input; < 0: it has not as many tokens globals_end as it must have. */
+int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count);
 /* The window of a layer of that stack, 0 for none. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
 /* Whether a layer rotates q and k; layer < 0: whether some layer does. And the contrary. */

@@ -509,9 +509,8 @@ static proa_side_keys side_blocks(const proa_step_frame *f)
                             bias->parts ? bias->values : NULL};
 }
 
-/* Attention over the pages, or over the keys and values of the same rows where a model needs no pages. Prefixes of
- * prompts (GLM) run in a second call, since their rows see each other in both directions. */
-static void do_attend(const proa_step_frame *f, const proa_step *s)
+/* The formula of a layer's scores, but for its tables. */
+static proa_attention attention_of_layer(const proa_step_frame *f)
 {
     const proa_config *c = &f->m->config;
     const proa_param *rel = layer_param(f, PROA_SLOT_REL_BIAS);
@@ -527,14 +526,50 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
         a.rel_buckets = (int32_t)c->rel_buckets, a.rel_distance = (int32_t)c->rel_distance;
         a.rel_bidirectional = !causal;
     }
+    return a;
+}
+
+/* The first rows of each sequence, of which all have the keys. */
+static void attend_globals(const proa_step_frame *f, proa_view y, proa_view qkv, proa_attention *a)
+{
+    proa_kv kv = self_rows(f, qkv);
+    a->window = 0;
+    a->of_globals = true;
+    f->m->ctx.ops->attend(&f->m->ctx, y, qkv_part(f, qkv, 0), &kv, &f->batch->self, a);
+}
+
+/* Side keys of an encoder; false: it has none. */
+static bool find_side_keys(const proa_step_frame *f, const proa_step *s, proa_view qkv, proa_side_keys *side)
+{
+    const proa_config *c = &f->m->config;
+    if (f->stack != PROA_STACK_ENCODER) return false;
+    if (s->flags & PROA_OF_BLOCKS && c->side_block > 0) *side = side_blocks(f);
+    else if (c->globals == 0) return false;
+    else {
+        proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
+        *side = (proa_side_keys){k.data, v.data, k.stride[0], 0, NULL};
+    }
+    return true;
+}
+
+/* Attention over the pages, or over the keys and values of the same rows where a model needs no pages. Prefixes of
+ * prompts (GLM) run in a second call, since their rows see each other in both directions. */
+static void do_attend(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_attention a = attention_of_layer(f);
     proa_view qkv = qkv_rows(f, s, f->first + f->rows);
     proa_view q = qkv_part(f, qkv, 0);
     proa_view y = proa_view_heads(proa_frame_rows(f, s->out, f->first + f->rows), c->heads);
+    if (s->flags & PROA_OF_GLOBALS) {
+        attend_globals(f, y, qkv, &a);
+        return;
+    }
     proa_relative relative;
+    proa_side_keys side;
     if (proa_relative_of_layer(f->m, f->stack, f->layer, &relative)) a.relative = &relative;
     if (a.relative) relative.types = c->segments ? f->batch->types : NULL;
-    proa_side_keys side;
-    if (s->flags & PROA_OF_BLOCKS && c->side_block > 0) side = side_blocks(f), a.side = &side;
+    if (find_side_keys(f, s, qkv, &side)) a.side = &side;
     proa_kv kv = a.relative || proa_frame_attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;

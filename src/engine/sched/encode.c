@@ -67,6 +67,8 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     proa_request_pages_take(e, table, 0, req->input.count);
     proa_batch_set_adapter(e, req);
     proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
+    e->step.self_spans[e->step.spans - 1].globals = (int32_t)proa_config_globals(
+        &e->model->config, req->input.ids, req->input.count);
     if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             .row = e->step.rows,

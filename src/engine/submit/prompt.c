@@ -279,6 +279,15 @@ static proa_status read_decoder_prompt(proa_engine *e, proa_engine_request *req,
     return proa_prefix_find(&req->prefix, &e->model->config, req->prompt, req->prompt_count, err);
 }
 
+/* Of an encoder that tells its global tokens by ids. */
+static proa_status check_globals(const proa_engine *e, const proa_engine_request *req, proa_err *err)
+{
+    const proa_config *c = &e->model->config;
+    if (proa_config_globals(c, req->input.ids, req->input.count) >= 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "the input must have %lld separators (token %lld): question, then text",
+                     (long long)c->globals_ends, (long long)c->globals_end);
+}
+
 static proa_status read_encoder_input(proa_engine *e, proa_engine_request *req, const proa_request *r,
                                       proa_err *err)
 {
@@ -288,6 +297,7 @@ static proa_status read_encoder_input(proa_engine *e, proa_engine_request *req, 
     if (r->embedded || r->encoder_outputs) PROA_TRY(read_embedded(e, req, r, err));
     else
         PROA_TRY(read_input(e, r, true, virtuals, &req->input.ids, &req->input.count, &req->input.types, err));
+    PROA_TRY(check_globals(e, req, err));
     return virtuals ? begin_input(e, req, err) : PROA_OK;
 }
 

@@ -3,8 +3,9 @@
  * post-norm encoders with learned positions and token types. Heads: none (hidden states and pooler), sequence
  * classification or regression, token classification (labels of every row), question answering (start and end of the
  * answer), masked language model, and ELECTRA's discriminator. RoBERTa's positions begin after that of the padding
- * token. Longformer is a RoBERTa with a window. ERNIE may add the embedding of a task. ELECTRA may have embeddings
- * narrower than its layers.
+ * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global tokens,
+ * the first one and those of the question, with projections of their own. ERNIE may add the embedding of a task. ELECTRA
+ * may have embeddings narrower than its layers.
  * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,electra}.py. */
 #include "model/arch/bert_rows.h"
 
@@ -67,6 +68,21 @@ static const proa_name electra_mlm_tensors[] = {
     MATRIX_IF(UNTIED, "generator_lm_head.weight",       HEAD,         VOCAB, EMBED),
     VECTOR   ("generator_lm_head.bias",                 HEAD_B,       VOCAB),
     END_TENSORS};
+#define LONGFORMER_TENSORS \
+    ROBERTA_TENSORS,                                                                                     \
+    MATRIX_IF(GLOBALS, "roberta." LAYER "attention.self.query_global.weight", QKV_GLOBAL,   Q,  HIDDEN), \
+    MATRIX_IF(GLOBALS, "roberta." LAYER "attention.self.key_global.weight",   QKV_GLOBAL,   KV, HIDDEN), \
+    MATRIX_IF(GLOBALS, "roberta." LAYER "attention.self.value_global.weight", QKV_GLOBAL,   KV, HIDDEN), \
+    VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.query_global.bias",   QKV_GLOBAL_B, Q),          \
+    VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.key_global.bias",     QKV_GLOBAL_B, KV),         \
+    VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.value_global.bias",   QKV_GLOBAL_B, KV)
+static const proa_name longformer_cls_tensors[] = {
+    LONGFORMER_TENSORS,
+    MATRIX("classifier.dense.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR("classifier.dense.bias",   HEAD_DENSE_B, HIDDEN),
+    CLASSIFIER_TENSORS("classifier.out_proj"),
+    END_TENSORS};
+static const proa_name longformer_qa_tensors[] = {LONGFORMER_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const char *const prefixes[] = {"bert.", NULL}, *const roberta_prefixes[] = {"roberta.", NULL};
 static const char *const dpr_beginnings[] = {
     "bert.", "question_encoder.bert_model.", "bert.", "ctx_encoder.bert_model.", NULL};
@@ -97,7 +113,7 @@ static const char *const roberta_ignored[] = {
     "lm_head.decoder.bias",
     "lm_head.bias",
     NULL};
-/* What reads and gives attention of chosen tokens to all, which no class below has by itself. */
+/* What reads and gives attention of global tokens, which some classes below have none of by themselves. */
 static const char *const longformer_ignored[] = {
     ROBERTA_PRETRAINING, UNUSED_POOLER, "query_global.weight", "query_global.bias", "key_global.weight",
     "key_global.bias", "value_global.weight", "value_global.bias", NULL};
@@ -141,6 +157,18 @@ static const proa_step electra_embed[] = {
     LINEAR  (E, X, PROJECT_IN, IF(PROJECTED)),
     END};
 static const proa_step layer[] = {POST_NORM_LAYER};
+static const proa_step longformer_layer[] = {
+    LINEAR(X, QKV, QKV,        0),
+    KV_APPEND,
+    ATTEND,
+    LINEAR(X, QKV, QKV_GLOBAL, IF(GLOBALS)),
+    ATTEND_GLOBALS,
+    LINEAR(A, D,   O,          ADD_X),
+    NORM  (D, X,   ATTN_NORM),
+    LINEAR(X, U,   UP,         ACT),
+    LINEAR(U, D,   DOWN,       ADD_X),
+    NORM  (D, X,   FFN_NORM),
+    END};
 static const proa_step headless[] = NO_HEAD, pool[] = POOLER_HEAD, cls_head[] = POOLED_HEAD, token_head[] = ROWS_HEAD;
 static const proa_step roberta_cls_head[] = DENSE_HEAD(TANH), electra_cls_head[] = DENSE_HEAD(GELU);
 static const proa_step electra_disc_head[] = DENSE_HEAD(ACT), electra_mlm_head[] = NARROW_MLM_HEAD(GELU);
@@ -189,8 +217,8 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
     return finish_bert(c, json, arena, err);
 }
 
-/* attention_window is a number, or one for each layer; a layer sees half of it to each side. Only tokens that the
- * caller chooses see all others and are seen by all: without them, as here, attention is local. */
+/* attention_window is a number, or one for each layer; a layer sees half of it to each side. Only global tokens see all
+ * others and are seen by all: without them attention is local. */
 static proa_status finish_longformer(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     const proa_json *list = proa_json_get(json, "attention_window");
@@ -207,6 +235,20 @@ static proa_status finish_longformer(proa_config *c, const proa_json *json, proa
     c->window = window / 2 + 1;
     c->window_used = true;
     return finish_roberta(c, json, arena, err);
+}
+
+static proa_status finish_longformer_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->globals = 1;
+    return finish_longformer(c, json, arena, err);
+}
+
+/* The tokens of the question: those before the first of the three separators that an input must have. */
+static proa_status finish_longformer_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->globals = -1, c->globals_end = 2, c->globals_ends = 3;
+    PROA_TRY(proa_json_get_int(&c->globals_end, json, "sep_token_id", 0, c->vocab - 1, err));
+    return finish_longformer(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -270,16 +312,26 @@ const proa_arch proa_arch_roberta_qa = {
 const proa_arch proa_arch_roberta_mlm = {
     ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB),
     .embedder = &proa_arch_roberta};
-#define LONGFORMER(type, ending, tensors, heads, outs)                                                     \
-    ENCODER(type, STRINGS("Longformer" ending), keys, embed, tensors, longformer_ignored, heads, ALL, outs), \
-    .model_type = "longformer", .prefixes = roberta_prefixes, .prefix_aliases = longformer_beginnings,       \
-    .aliases = roberta_aliases, .finish = finish_longformer
+#define LONGFORMER(type, ending, tensors, heads, rows, outs, finisher)                                         \
+    .name = type, .hf = STRINGS("Longformer" ending), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
+    .keys = keys, .names = tensors, .ignored = longformer_ignored, .head = heads,                             \
+    .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs,                                                \
+    .stacks = {[STACK] = {embed, longformer_layer, NULL, false}},                                             \
+    .model_type = "longformer", .prefixes = roberta_prefixes, .prefix_aliases = longformer_beginnings,        \
+    .aliases = roberta_aliases, .finish = finisher
 const proa_arch proa_arch_longformer = {
-    LONGFORMER("longformer", "Model", roberta_bare_tensors, headless, HIDDEN), .pool = pool};
+    LONGFORMER("longformer", "Model", roberta_bare_tensors, headless, ALL, HIDDEN, finish_longformer), .pool = pool};
+const proa_arch proa_arch_longformer_cls = {
+    LONGFORMER("longformer_cls", "ForSequenceClassification", longformer_cls_tensors, roberta_cls_head, FIRST, LABELS,
+               finish_longformer_cls)};
+const proa_arch proa_arch_longformer_qa = {
+    LONGFORMER("longformer_qa", "ForQuestionAnswering", longformer_qa_tensors, token_head, ALL, LABELS,
+               finish_longformer_qa)};
 const proa_arch proa_arch_longformer_token = {
-    LONGFORMER("longformer_token", "ForTokenClassification", roberta_token_tensors, token_head, LABELS)};
+    LONGFORMER("longformer_token", "ForTokenClassification", roberta_token_tensors, token_head, ALL, LABELS,
+               finish_longformer)};
 const proa_arch proa_arch_longformer_mlm = {
-    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, VOCAB),
+    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, ALL, VOCAB, finish_longformer),
     .embedder = &proa_arch_longformer};
 const proa_arch proa_arch_electra = {
     ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN, finish_bert)};

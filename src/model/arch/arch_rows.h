@@ -104,7 +104,8 @@
  *                       the heads of q [T, Q], or of k [T, K], normed as one row
  * LINEAR(IN, OUT, W, flags)
  *                       OUT = IN W^T + bias                  [T, cols] -> [T, rows]; by W:
- *                         QKV       N [T, H] -> QKV [T, Q + 2K], q, k, v side by side
+ *                         QKV       N [T, H] -> QKV [T, Q + 2K], q, k, v side by side; QKV_GLOBAL likewise, of global
+ *                                   rows
  *                         O         A [T, Q] -> X or D [T, H]
  *                         UP        N [T, H] -> U [T, F]
  *                         DOWN      U or F [T, F] -> X or D [T, H]
@@ -139,6 +140,8 @@
  *                       NORM and LINEAR of such rows
  * ATTEND_BLOCKS         ATTEND, also over the keys and values in BLOCK_QKV, with the bias BLOCK_BIAS
  *                       (all of them only if the configuration has a side_block; else ATTEND is left)
+ * ATTEND_GLOBALS        the global rows of A [T, Q] again, over all keys of their sequence in QKV; ATTEND before it
+ *                       made the other rows, which see their window and the global rows
  * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
  *                        with CONV [H, conv_width H]
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
@@ -214,6 +217,7 @@
 #define NORM_BLOCKS(IN, OUT, W)       STEP(NORM, IN, OUT, W, PROA_OF_BLOCKS | IF(SIDE_BLOCKS))
 #define LINEAR_BLOCKS(IN, OUT, W)     STEP(LINEAR, IN, OUT, W, PROA_OF_BLOCKS | IF(SIDE_BLOCKS))
 #define ATTEND_BLOCKS                 STEP_BARE(ATTEND, QKV, A, PROA_OF_BLOCKS)
+#define ATTEND_GLOBALS                STEP_BARE(ATTEND, QKV, A, PROA_OF_GLOBALS | IF(GLOBALS))
 #define UNFOLD(IN, OUT, flags)        STEP_BARE(UNFOLD, IN, OUT, flags)
 #define CROSS_APPEND                  STEP_BARE(CROSS_APPEND, CKV, NONE, 0)
 #define CROSS_ATTEND                  STEP_BARE(CROSS_ATTEND, CQ, A, 0)

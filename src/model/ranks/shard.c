@@ -318,7 +318,7 @@ static int head_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_we
 {
     const proa_config *c = &s->whole;
     int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d, rows = param->rows;
-    if (slot == PROA_SLOT_QKV) return attention_ranges(out, s);
+    if (slot == PROA_SLOT_QKV || slot == PROA_SLOT_QKV_GLOBAL) return attention_ranges(out, s);
     if (is_recurrent(slot)) return recurrent_ranges(out, s, slot, rows);
     if (slot == PROA_SLOT_CROSS_KV) {
         out[0] = heads_range(s->kv_heads, d, 0);

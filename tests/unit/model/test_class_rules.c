@@ -441,6 +441,20 @@ static void longformer(void **state)
     assert_int_equal(proa_config_window(&f.c, 0), 33);
     proa_arena_release(&f.arena);
     refused(LONGFORMER ",\"attention_window\":[512,256]}", PROA_UNSUPPORTED, "'attention_window'");
+    const int32_t ids[] = {0, 7, 8, 2, 2, 9, 2};
+    assert_int_equal(proa_config_globals(&f.c, ids, 7), 0);
+#define LONGFORMER_FOR(class)                                                                                \
+    "{\"architectures\":[\"LongformerFor" class "\"],\"max_position_embeddings\":4098,\"pad_token_id\":"     \
+                                                "1," SIZES
+    accepted(&f, LONGFORMER_FOR("SequenceClassification") "}");
+    assert_int_equal(proa_config_globals(&f.c, ids, 7), 1);
+    assert_int_equal(proa_config_globals(&f.c, ids, 0), 0);
+    proa_arena_release(&f.arena);
+    accepted(&f, LONGFORMER_FOR("QuestionAnswering") "}");
+    assert_int_equal(proa_config_globals(&f.c, ids, 7), 3);
+    assert_int_equal(proa_config_globals(&f.c, ids, 6), -1); /* two separators */
+    proa_arena_release(&f.arena);
+    refused(LONGFORMER_FOR("QuestionAnswering") ",\"sep_token_id\":200}", PROA_INVALID, "'sep_token_id'");
 }
 
 /* google/long-t5-tglobal-base: sums of blocks of 16 tokens beside a window of 127 to each side. */
