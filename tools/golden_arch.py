@@ -272,6 +272,8 @@ ROWS |= {
         query_pre_attn_scalar=24, sliding_window=6, attn_logit_softcapping=3.0, final_logit_softcapping=8.0, **LM),
     "jais2": lambda: transformers.Jais2Config(**drop(LM, "head_dim")),
     "nanochat": lambda: transformers.NanoChatConfig(final_logit_softcapping=8.0, **drop(LM, "head_dim")),
+    "apertus": lambda: transformers.ApertusConfig(
+        attention_bias=True, rope_parameters=dict(LLAMA3, original_max_position_embeddings=16), **drop(LM, "head_dim")),
     "hyperclovax": lambda: transformers.HyperCLOVAXConfig(
         embedding_multiplier=3.0, attention_multiplier=0.3, logits_scaling=1.5, **LM),
     "hyperclovax_plain": lambda: transformers.HyperCLOVAXConfig(

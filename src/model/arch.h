@@ -121,6 +121,7 @@ typedef enum proa_reg {
     W(FFN_NORM, "ffn_norm", NONE)                                                                            \
     W(UP, "up", ROWS)                                                                                        \
     W(DOWN, "down", COLUMNS)                                                                                 \
+    W(ACT_PARAMS, "act_params", NONE)                                                                        \
     W(ROUTER, "router", NONE)                                                                                \
     W(CORRECTION, "correction", NONE)                                                                        \
     W(EXPERT_UP, "expert_up", ROWS)                                                                          \
@@ -173,6 +174,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
     S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */ \
     S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                    \
+    S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                             \
     S(SCALE, "scale")             /* out = stream_scale * in */                                              \
     S(ROPE, "rope")               /* rotates q and k of QKV */                                               \
     S(KV_APPEND, "kv_append")     /* k and v of QKV into this layer's pages */                               \
@@ -637,6 +639,7 @@ typedef struct proa_arch {
     A(hunyuan_v1_dense)                                                                                      \
     A(nemotron)                                                                                              \
     A(arcee)                                                                                                 \
+    A(apertus)                                                                                               \
     A(jais2)                                                                                                 \
     A(nanochat)                                                                                              \
     A(olmo)                                                                                                  \

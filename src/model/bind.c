@@ -203,13 +203,14 @@ static proa_status fail_missing(const binder *b, const wanted *w)
     return PROA_FAIL(b->err, INVALID, "tensor '%s' %s is missing", w->name, text);
 }
 
-/* Merges neighbouring axes of the stored shape until it is the wanted one; false if that cannot be. A stored tensor
+/* Merges neighbouring axes of the stored shape until it is the wanted one; false if that cannot be. A stored number
+ * without axes is one of one. A stored tensor
  * that is not dense has the wanted rank or is refused. */
 static bool merge_axes(proa_view *v, int32_t rank, const int64_t *shape)
 {
     int32_t from = 0;
     if (v->rank == rank) return memcmp(v->shape, shape, (size_t)rank * sizeof *shape) == 0;
-    if (v->rank < rank || !proa_view_dense(*v)) return false;
+    if ((v->rank < rank && v->rank > 0) || !proa_view_dense(*v)) return false;
     for (int32_t i = 0; i < rank; i++) {
         int64_t size = 1;
         while (from < v->rank && size < shape[i]) size *= v->shape[from++];

@@ -356,6 +356,13 @@ static void do_clip(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->clip(&f->m->ctx, proa_frame_register(f, s->out), (float)f->m->config.qkv_clip);
 }
 
+static void do_xielu(const proa_step_frame *f, const proa_step *s)
+{
+    const int64_t four = 4;
+    proa_view a = proa_view_of((void *)layer_param(f, s->w)->values, PROA_DTYPE_F32, 1, &four);
+    f->m->ctx.ops->xielu(&f->m->ctx, proa_frame_register(f, s->out), a);
+}
+
 /* The cosines and sines of this layer. */
 static proa_view rope_of_layer(const proa_step_frame *f)
 {
@@ -860,6 +867,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_LINEAR_GATED] = do_linear_gated,
     [PROA_STEP_QUERY_SCALE] = do_query_scale,
     [PROA_STEP_CLIP] = do_clip,
+    [PROA_STEP_XIELU] = do_xielu,
     [PROA_STEP_SCALE] = do_scale,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,

@@ -113,6 +113,11 @@ static void run_clip(subject *s)
     s->ctx.ops->clip(&s->ctx, rows_view(s->y, s->T, s->N), 0.5f);
 }
 
+static void run_xielu(subject *s)
+{
+    s->ctx.ops->xielu(&s->ctx, rows_view(s->y, s->T, s->N), proa_view_cols(rows_view(s->x, 1, s->N), 0, 4));
+}
+
 static void run_scale(subject *s)
 {
     s->ctx.ops->scale(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), 7.5f);
@@ -379,6 +384,7 @@ static void bench_simple(bench *b)
                                   {"act_mul", run_act_mul, 256, 4096, 0, 12, 20},
                                   {"soft_cap", run_soft_cap, 16, 32000, 0, 8, 20},
                                   {"clip", run_clip, 256, 4096, 0, 8, 2},
+                                  {"xielu", run_xielu, 256, 4096, 0, 8, 2},
                                   {"scale", run_scale, 256, 4096, 0, 8, 1},
                                   {"add", run_add, 256, 4096, 0, 12, 1},
                                   {"gather", run_gather, 256, 1024, 0, 8, 0},

@@ -149,6 +149,33 @@ void check_clip(tester *t)
     for_shapes(t, clip_shape);
 }
 
+static void run_xielu(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(begin), PROA_UNUSED(end);
+    c->ops->xielu(c, out, s->shared[0]);
+}
+
+static void xielu_shape(tester *t, int64_t rows, int64_t cols)
+{
+    static const float shapes[][4] = {{0.2f, -0.9f, 0.5f, -1e-6f}, {1.5f, 40.0f, 0.25f, -0.125f}};
+    for (int i = 0; i < 2; i++) {
+        const int64_t four[] = {4};
+        canvas a = canvas_make(1, four, 0, 0);
+        memcpy(a.view.data, shapes[i], sizeof shapes[i]);
+        scene s = {
+            .run = run_xielu, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}, .shared = {a.view}};
+        canvas_fill(&s.out, (uint64_t)(cols + i), true);
+        LABEL(&s, "alpha %g rows %d width %d", (double)shapes[i][0], (int)rows, (int)cols);
+        check_scene(t, &s, TOL_MATH);
+        canvas_free(&a), canvas_free(&s.out);
+    }
+}
+
+void check_xielu(tester *t)
+{
+    for_shapes(t, xielu_shape);
+}
+
 static void run_act_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     c->ops->act_mul(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end), s->act);

@@ -833,6 +833,15 @@ static void clip(proa_ctx *c, proa_view x, float limit)
     download_covered();
 }
 
+static void xielu(proa_ctx *c, proa_view x, proa_view a)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true), cover_view(a);
+    upload_covered();
+    device->ops->xielu(ctx(), device_view(x), device_view(a));
+    download_covered();
+}
+
 static void query_scale(proa_ctx *c, proa_view x, const int32_t *pos, const proa_query_scale *s)
 {
     PROA_UNUSED(c);

@@ -320,6 +320,50 @@ static void clip_op(proa_ctx *c, proa_view x, float limit)
     run_rows(c, row_count(x), row_length(x), clip_rows, &job);
 }
 
+/* exp(m) - 1 - x, m <= 0: from -0.5 on by the series of exp, whose first terms cancel. */
+static vf expm1_less(vf m, vf x)
+{
+    vf series = v_set1(1.0f / 40320);
+    const float terms[] = {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 1.0f / 2};
+    for (int i = 0; i < 6; i++) series = v_fma(series, m, v_set1(terms[i]));
+    vf near = v_fma(v_mul(m, m), series, v_sub(m, x));
+    vf far = v_sub(v_sub(v_exp(m), v_set1(1)), x);
+    return v_select(v_gt(m, v_set1(-0.5f)), near, far);
+}
+
+/* The second operand of min passes if one is NaN. */
+static void xielu_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    const float *a = job->w.data; /* alpha_p, alpha_n, beta, eps */
+    int64_t d = row_length(job->y);
+    for (int64_t t = begin; t < end; t++) {
+        float *row = row_at(job->y, t);
+        for (int64_t j = 0; j < d; j += V_WIDTH) {
+            int64_t n = proa_min64(V_WIDTH, d - j);
+            vf x = v_load_n(row + j, n), square = v_mul(v_mul(v_set1(a[0]), x), x);
+            vf below = v_mul(v_set1(a[1]), expm1_less(v_min(v_set1(a[3]), x), x));
+            vf bent = v_select(v_gt(x, v_zero()), square, below);
+            v_store_n(row + j, v_fma(v_set1(a[2]), x, bent), n);
+        }
+    }
+}
+
+static float soft_plus(float x)
+{
+    return x > 30 ? x : (float)log1p(exp((double)x));
+}
+
+static void xielu_op(proa_ctx *c, proa_view x, proa_view a)
+{
+    const float *v = a.data;
+    float made[] = {soft_plus(v[0]), v[2] + soft_plus(v[1]), v[2], v[3]};
+    vec_job job = {.y = x, .w = a};
+    job.w.data = made;
+    run_rows(c, row_count(x), row_length(x), xielu_rows, &job);
+}
+
 static void scale_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);

@@ -843,6 +843,31 @@ static void clip_op(proa_ctx *c, proa_view x, float limit)
     });
 }
 
+template <typename X> __global__ void xielu_kernel(rows3<X> x, int d, const float *a)
+{
+    gpu_wait();
+    X *row = x.data + blockIdx.x * x.row;
+    float beta = a[2], eps = a[3];
+    float above = a[0] > 30.0f ? a[0] : log1pf(expf(a[0]));
+    float below = beta + (a[1] > 30.0f ? a[1] : log1pf(expf(a[1])));
+    EACH(j, d)
+    {
+        float v = gpu_to_f32(row[j]), low = v > eps ? eps : v;
+        float bent = v > 0.0f ? above * v * v : below * (expm1f(low) - v);
+        row[j] = gpu_saturate<X>(bent + beta * v);
+    }
+}
+
+static void xielu_op(proa_ctx *c, proa_view x, proa_view a)
+{
+    gpu *g = gpu_flushed(c, x);
+    gpu_by_type(x.dtype, [&](auto type) {
+        using X = decltype(type);
+        gpu_launch(g, "xielu", xielu_kernel<X>, elementwise_grid(x), THREADS, 0, rows_view<X>(x),
+                   (int)x.shape[1], (const float *)a.data);
+    });
+}
+
 template <typename Y, typename X> __global__ void scale_kernel(rows3<Y> y, rows3<X> x, int d, float factor)
 {
     gpu_wait();
@@ -899,6 +924,6 @@ void gpu_fill_elementwise(proa_ops *ops)
     ops->rms_norm = rms_norm, ops->layer_norm = layer_norm;
     ops->rope_table = rope_table, ops->rope = rope_op;
     ops->act = act_op, ops->act_mul = act_mul, ops->add = add_op;
-    ops->soft_cap = soft_cap, ops->clip = clip_op, ops->scale = scale_op;
+    ops->soft_cap = soft_cap, ops->clip = clip_op, ops->xielu = xielu_op, ops->scale = scale_op;
     ops->query_scale = query_scale;
 }

@@ -58,3 +58,21 @@ void proa_clip_reference(proa_ctx *c, proa_view x, float limit)
             if (*v > limit) *v = limit;
         }
 }
+
+static double soft_plus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+void proa_xielu_reference(proa_ctx *c, proa_view x, proa_view a)
+{
+    PROA_UNUSED(c);
+    const float *v = a.data;
+    double beta = (double)v[2], eps = (double)v[3], p = soft_plus((double)v[0]),
+           n = beta + soft_plus((double)v[1]);
+    for (int64_t t = 0; t < x.shape[0]; t++)
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            double u = (double)*at_row(x, t, j), low = u > eps ? eps : u; /* NaN stays */
+            *at_row(x, t, j) = (float)(u > 0 ? p * u * u + beta * u : n * (expm1(low) - u) + beta * u);
+        }
+}

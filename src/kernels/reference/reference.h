@@ -28,6 +28,7 @@ proa_act_fn proa_act_in_place_reference;
 proa_act_mul_fn proa_act_mul_reference;
 proa_soft_cap_fn proa_soft_cap_reference;
 proa_clip_fn proa_clip_reference;
+proa_xielu_fn proa_xielu_reference;
 /* One activation in double precision, rounded once: the formula of PROA_ACT_LIST. */
 float proa_act_reference(proa_act act, float x);
 

@@ -40,6 +40,7 @@ void proa_reference_fill(proa_ops *ops)
                       .lora = proa_lora_reference,
                       .soft_cap = proa_soft_cap_reference,
                       .clip = proa_clip_reference,
+                      .xielu = proa_xielu_reference,
                       .scale = proa_scale_reference,
                       .add = proa_add_reference,
                       .gather = proa_gather_reference,

@@ -190,6 +190,12 @@ static void class_defaults(void **state)
     read_class(&f, "NanoChatForCausalLM", "\"final_logit_softcapping\":null,");
     near(f.c.logit_cap, 0);
     proa_arena_release(&f.arena);
+    read_class(&f, "ApertusForCausalLM", "");
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_LLAMA3);
+    near(f.c.rope.theta, 12e6);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"ApertusForCausalLM\"],\"hidden_act\":\"silu\"," SIZES "}",
+            PROA_UNSUPPORTED, "'hidden_act' is 'silu'");
     read_class(&f, "Jais2ForCausalLM", "");
     assert_true(f.c.attention_bias && f.c.mlp_bias);
     proa_arena_release(&f.arena);

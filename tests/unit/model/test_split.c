@@ -53,6 +53,7 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_HEADS_NORM:
     case PROA_STEP_QUERY_SCALE:
     case PROA_STEP_CLIP:
+    case PROA_STEP_XIELU:
     case PROA_STEP_SCALE_PARTS:
     case PROA_STEP_CROSS_APPEND: expect_part(w, s, s->in, true); break;
     case PROA_STEP_ATTEND:
