@@ -274,6 +274,14 @@ ROWS |= {
     "nanochat": lambda: transformers.NanoChatConfig(final_logit_softcapping=8.0, **drop(LM, "head_dim")),
     "apertus": lambda: transformers.ApertusConfig(
         attention_bias=True, rope_parameters=dict(LLAMA3, original_max_position_embeddings=16), **drop(LM, "head_dim")),
+    "persimmon": lambda: transformers.PersimmonConfig(**drop(LM, "head_dim", "num_key_value_heads")),
+    "dbrx": lambda: transformers.DbrxConfig(
+        d_model=48, n_heads=4, n_layers=2, max_seq_len=128, attn_config={"kv_n_heads": 2, "clip_qkv": 1.5, "rope_theta": 500.0},
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
+        ffn_config={"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2}, **IDS),
+    "gpt_neox_japanese": lambda: transformers.GPTNeoXJapaneseConfig(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_multiple_size=2, max_position_embeddings=128,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}, tie_word_embeddings=False, **IDS),
     "hyperclovax": lambda: transformers.HyperCLOVAXConfig(
         embedding_multiplier=3.0, attention_multiplier=0.3, logits_scaling=1.5, **LM),
     "hyperclovax_plain": lambda: transformers.HyperCLOVAXConfig(
@@ -550,7 +558,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith("weight") and any(n in name for n in norms):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight", "japanese.final_layer_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values

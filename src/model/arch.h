@@ -613,6 +613,7 @@ typedef struct proa_arch {
     A(flex_olmo)                                                                                             \
     A(cohere2_moe_rms)                                                                                       \
     A(cohere2_moe)                                                                                           \
+    A(dbrx)                                                                                                  \
     A(ernie4_5_moe)                                                                                          \
     A(hunyuan_v1_moe)                                                                                        \
     A(gpt2)                                                                                                  \
@@ -620,6 +621,8 @@ typedef struct proa_arch {
     A(gpt_neo)                                                                                               \
     A(openai_gpt)                                                                                            \
     A(gpt_neox)                                                                                              \
+    A(gpt_neox_japanese)                                                                                     \
+    A(persimmon)                                                                                             \
     A(falcon)                                                                                                \
     A(codegen)                                                                                               \
     A(gptj)                                                                                                  \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_falcon.c - GPT-NeoX (Pythia) and Falcon: q, k and v of a key-value head stored side by side.
- * GPT-NeoX rotates a part of the head and runs attention and FFN in parallel, each on its own norm, or one after the
- * other. Falcon has all variants: 7B one norm for both, 40B and 180B a norm for each, RW ALiBi and no parallel FFN. The
- * slopes of Falcon's ALiBi are scaled with the scores. Facts: transformers' modeling_{gpt_neox,falcon}.py. */
+ * arch_falcon.c - GPT-NeoX (Pythia), GPT-NeoX Japanese, Persimmon and Falcon: q, k and v of a key-value head stored
+ * side by side. GPT-NeoX rotates a part of the head and runs attention and FFN in parallel, each on its own norm, or
+ * one after the other, as the Japanese one and Persimmon do; Persimmon norms the heads of q and k. Falcon has all
+ * variants: 7B one norm for both, 40B and 180B a norm for each, RW ALiBi and no parallel FFN. The slopes of Falcon's
+ * ALiBi are scaled with the scores. Facts: transformers' modeling_{gpt_neox,gpt_neox_japanese,persimmon,falcon}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -39,6 +40,27 @@ static const proa_key falcon_keys[] = {
     SWITCH    ("tie_word_embeddings",      tied,           1),
     END_KEYS};
 
+#define NEOX_SIZES \
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),           \
+    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),           \
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),            \
+    EPSILON   ("layer_norm_eps",          1e-5)
+static const proa_key japanese_keys[] = {
+    NEOX_SIZES,
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 2048),
+    ACTIVATION("hidden_act",              GELU),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
+    END_KEYS};
+static const proa_key persimmon_keys[] = {
+    NEOX_SIZES,
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 16384),
+    ACTIVATION("hidden_act",              RELU2),
+    SWITCH    ("qk_layernorm",            qk_norm,        1),
+    SWITCH    ("tie_word_embeddings",     tied,           0),
+    END_KEYS};
+
 static const proa_name neox_tensors[] = {
     TABLE    ("gpt_neox.embed_in.weight",                                  TOKENS,       VOCAB,  HIDDEN),
     VECTOR   ("gpt_neox.layers.%d.input_layernorm.weight",                 ATTN_NORM,    HIDDEN),
@@ -57,6 +79,45 @@ static const proa_name neox_tensors[] = {
     VECTOR   ("gpt_neox.final_layer_norm.bias",                            FINAL_NORM_B, HIDDEN),
     MATRIX_IF(UNTIED, "embed_out.weight",                                  HEAD,         VOCAB,  HIDDEN),
     TIED_HEAD("gpt_neox.embed_in.weight"),
+    END_TENSORS};
+#define JAPANESE "gpt_neox_japanese."
+#define LAYER_NORMS(M) \
+    VECTOR   (M "layers.%d.input_layernorm.weight",                        ATTN_NORM,    HIDDEN), \
+    VECTOR   (M "layers.%d.input_layernorm.bias",                          ATTN_NORM_B,  HIDDEN), \
+    VECTOR   (M "layers.%d.post_attention_layernorm.weight",               FFN_NORM,     HIDDEN), \
+    VECTOR   (M "layers.%d.post_attention_layernorm.bias",                 FFN_NORM_B,   HIDDEN)
+#define BLOCK_MATRICES(M, attention) \
+    MATRIX_LOADED(QKV_GROUPS, M "layers.%d." attention ".query_key_value.weight", QKV,   QKV,    HIDDEN), \
+    MATRIX   (M "layers.%d." attention ".dense.weight",                    O,            HIDDEN, Q),      \
+    MATRIX   (M "layers.%d.mlp.dense_h_to_4h.weight",                      UP,           FFN,    HIDDEN), \
+    MATRIX   (M "layers.%d.mlp.dense_4h_to_h.weight",                      DOWN,         HIDDEN, FFN)
+/* Of the last layer alone attention has a bias. */
+static const proa_name japanese_tensors[] = {
+    TABLE    (JAPANESE "embed_in.weight",                                  TOKENS,       VOCAB,  HIDDEN),
+    LAYER_NORMS(JAPANESE),
+    BLOCK_MATRICES(JAPANESE, "attention"),
+    VECTOR_IF(PRESENT, JAPANESE "layers.%d.attention.dense_bias",          O_B,          HIDDEN),
+    VECTOR   (JAPANESE "final_layer_norm.weight",                          FINAL_NORM,   HIDDEN),
+    VECTOR   (JAPANESE "final_layer_norm.bias",                            FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "embed_out.weight",                                  HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD(JAPANESE "embed_in.weight"),
+    END_TENSORS};
+static const proa_name persimmon_tensors[] = {
+    TABLE    ("model.embed_tokens.weight",                                 TOKENS,       VOCAB,  HIDDEN),
+    LAYER_NORMS("model."),
+    BLOCK_MATRICES("model.", "self_attn"),
+    VECTOR_LOADED(QKV_GROUPS, "model.layers.%d.self_attn.query_key_value.bias", QKV_B,   QKV),
+    VECTOR   ("model.layers.%d.self_attn.dense.bias",                      O_B,          HIDDEN),
+    VECTOR_IF(QK_NORM, "model.layers.%d.self_attn.q_layernorm.weight",     Q_NORM,       HEAD),
+    VECTOR_IF(QK_NORM, "model.layers.%d.self_attn.q_layernorm.bias",       Q_NORM_B,     HEAD),
+    VECTOR_IF(QK_NORM, "model.layers.%d.self_attn.k_layernorm.weight",     K_NORM,       HEAD),
+    VECTOR_IF(QK_NORM, "model.layers.%d.self_attn.k_layernorm.bias",       K_NORM_B,     HEAD),
+    VECTOR   ("model.layers.%d.mlp.dense_h_to_4h.bias",                    UP_B,         FFN),
+    VECTOR   ("model.layers.%d.mlp.dense_4h_to_h.bias",                    DOWN_B,       HIDDEN),
+    VECTOR   ("model.final_layernorm.weight",                              FINAL_NORM,   HIDDEN),
+    VECTOR   ("model.final_layernorm.bias",                                FINAL_NORM_B, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.weight",                                    HEAD,         VOCAB,  HIDDEN),
+    TIED_HEAD("model.embed_tokens.weight"),
     END_TENSORS};
 /* With two norms in parallel they are ln_attn and ln_mlp, else input_layernorm and, one after the other,
  * post_attention_layernorm: the row binds those that there are. */
@@ -100,6 +161,8 @@ static const proa_step layer[] = {
     NORM     (X, N,   ATTN_NORM),
     LINEAR   (N, U,   UP,   ACT | FORK | IF(ONE_NORM)),
     LINEAR   (N, QKV, QKV,  0),
+    Q_NORM_IF(QK_NORM, Q_NORM),
+    K_NORM_IF(QK_NORM, K_NORM),
     ROTATE_IF(ROTARY),
     KV_APPEND,
     ATTEND,
@@ -111,13 +174,32 @@ static const proa_step layer[] = {
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* part: of a head that is rotated where the file does not say it. */
+static proa_status read_rotary(proa_config *c, const proa_json *json, double part, proa_arena *arena,
+                               proa_err *err)
 {
-    double part = 0.25;
     PROA_TRY(proa_json_get_double(&part, json, "rotary_pct", 0, 1, err));
     PROA_TRY(proa_json_get_double(&c->rope.theta, json, "rotary_emb_base", 1, 1e12, err));
     PROA_TRY(proa_config_read_rotary_dim(c, json, part, err));
     return proa_config_read_rope(c, json, arena, err);
+}
+
+static proa_status finish_neox(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    return read_rotary(c, json, 0.25, arena, err);
+}
+
+static proa_status finish_japanese(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t multiple = 4;
+    PROA_TRY(proa_json_get_int(&multiple, json, "intermediate_multiple_size", 1, 64, err));
+    c->ffn = multiple * c->hidden;
+    return read_rotary(c, json, 1, arena, err);
+}
+
+static proa_status finish_persimmon(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    return read_rotary(c, json, 0.5, arena, err);
 }
 
 /* How many key-value heads there are, and how many norms, by the generation of the model. The first files of
@@ -175,6 +257,11 @@ static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_are
 const proa_arch proa_arch_gpt_neox =
     ROW("gpt_neox", STRINGS("GPTNeoXForCausalLM"), neox_keys, neox_tensors, finish_neox,
         HEADS(TEXTS | TOKENS | SPANS, "GPTNeoX"));
+const proa_arch proa_arch_gpt_neox_japanese =
+    ROW("gpt_neox_japanese", STRINGS("GPTNeoXJapaneseForCausalLM"), japanese_keys, japanese_tensors, finish_japanese,
+        NO_HEADS);
+const proa_arch proa_arch_persimmon =
+    ROW("persimmon", STRINGS("PersimmonForCausalLM"), persimmon_keys, persimmon_tensors, finish_persimmon, NO_HEADS);
 const proa_arch proa_arch_falcon =
     ROW("falcon", STRINGS("FalconForCausalLM", "RWForCausalLM"), falcon_keys, falcon_tensors, finish_falcon,
         HEADS(TEXTS | TOKENS | SPANS, "Falcon"));

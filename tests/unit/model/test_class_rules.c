@@ -236,6 +236,35 @@ static void latent_classes(void **state)
             PROA_UNSUPPORTED, "biases");
 }
 
+/* databricks/dbrx-instruct, in small, and abeja/gpt-neox-japanese-2.7b. */
+static void nested_keys(void **state)
+{
+    PROA_UNUSED(state);
+#define DBRX(experts)                                                                                        \
+    "{\"architectures\":[\"DbrxForCausalLM\"],\"vocab_size\":200,\"d_model\":64,\"n_heads\":8,\"n_layers\":" \
+    "2,"                                                                                                     \
+    "\"attn_config\":{\"clip_qkv\":8,\"kv_n_heads\":2,\"rope_theta\":500000},\"ffn_config\":{" experts       \
+    "\"ffn_hidden_size\":48,\"moe_num_experts\":16,\"moe_top_k\":4}}"
+    fixture f;
+    accepted(&f, DBRX(""));
+    near(f.c.rope.theta, 5e5);
+    near(f.c.qkv_clip, 8);
+    assert_int_equal(f.c.kv_heads, 2);
+    assert_int_equal(f.c.experts, 16);
+    assert_int_equal(f.c.router.chosen, 4);
+    assert_true(f.c.router.renormalise);
+    proa_arena_release(&f.arena);
+    accepted(&f, DBRX("\"moe_normalize_expert_weights\":null,"));
+    assert_false(f.c.router.renormalise);
+    proa_arena_release(&f.arena);
+    refused(DBRX("\"moe_normalize_expert_weights\":2,"), PROA_UNSUPPORTED, "'moe_normalize_expert_weights' is 2");
+    read_class(&f, "GPTNeoXJapaneseForCausalLM", "\"rotary_pct\":0.5,");
+    assert_int_equal(f.c.ffn, 1024);
+    assert_int_equal(f.c.rotary_dim, 4);
+    assert_true(f.c.tied);
+    proa_arena_release(&f.arena);
+}
+
 /* windows: for each layer, 'w' if it has a window of 5. */
 static void check_windows(const char *class, const char *more, const char *windows)
 {
@@ -621,6 +650,7 @@ int main(void)
         cmocka_unit_test(folders),
         cmocka_unit_test(bert_relatives),
         cmocka_unit_test(long_t5),
+        cmocka_unit_test(nested_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
