@@ -304,11 +304,24 @@ ROWS |= {
     "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
     "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
 }
+# Layers without a window have heads of another size, the last layer is one of them.
+GEMMA4 = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "head_dim": 12, "global_head_dim": 24, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB,
+          "layer_types": ["full_attention", "sliding_attention", "full_attention"], **IDS}
+ROWS |= {
+    "gemma4": lambda: transformers.Gemma4TextConfig(
+        hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1, final_logit_softcapping=8.0, **GEMMA4),
+    "gemma4_biased": lambda: transformers.Gemma4TextConfig(
+        hidden_size_per_layer_input=0, attention_bias=True, **dict(
+            GEMMA4, global_head_dim=12, tie_word_embeddings=False, rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
+}
 # Their last norm has no weights that could make up for small embeddings, or there is none.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4"), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -550,6 +563,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
     plus_one = type(model).__name__.startswith(("Gemma", "VaultGemma", "Qwen3Next", "Qwen3_5"))
+    plus_one = plus_one and not type(model).__name__.startswith(("Gemma3n", "Gemma4"))
     for name, p in model.named_parameters():
         if type(model).__name__.startswith(("Marian", "Pegasus", "RoFormer")) and "embed_positions" in name:  # sinusoids, which no checkpoint need have
             continue
@@ -565,6 +579,8 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
     for name, b in model.named_buffers():
         if name.endswith(("feed_forward.expert_bias", "e_score_correction_bias")):
             b.data = 0.2 * torch.randn(b.shape, generator=random)
+        if name.endswith("layer_scalar"):
+            b.data = 0.8 + 0.2 * torch.rand(b.shape, generator=random)
     if hasattr(model, "final_logits_bias"):
         model.final_logits_bias = torch.randn(model.final_logits_bias.shape, generator=random)
     return model

@@ -162,9 +162,9 @@ static void fill_layer(char out[PROA_TENSOR_NAME_MAX + 1], const char *name, int
 }
 
 /* Rows that a row of the map gives its slot: those of one expert, those of all heads. */
-static int64_t rows_of(const proa_name *row, const proa_config *c)
+static int64_t rows_of(const proa_name *row, const proa_config *c, int64_t layer)
 {
-    int64_t rows = proa_dim_size(c, row->rows);
+    int64_t rows = proa_dim_in_layer(c, row->rows, has_layer(row) ? layer : PROA_SOME_LAYER);
     if (row->flags & (PROA_PER_HEAD | PROA_PER_KV_HEAD)) rows *= proa_name_copies(row, c);
     return rows;
 }
@@ -177,7 +177,7 @@ static int64_t place_rows(const proa_bound *t, const proa_name *row, int64_t lay
         if (other->stack != row->stack || other->slot != row->slot || !row_applies(t, other, layer)) continue;
         if (has_layer(other) != has_layer(row)) continue;
         if (other == row) *first = all;
-        all += rows_of(other, &t->config);
+        all += rows_of(other, &t->config, layer);
     }
     return all;
 }
@@ -216,7 +216,7 @@ bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, i
     int64_t at = has_layer(row) ? layer : stack->layers, first = 0, before = rows_before(t, row);
     const proa_param *param = proa_params_at(stack, at, row->slot);
     if (param->parts == 0 || place_rows(t, row, layer, &first) + before != param->rows) return false;
-    int64_t all = rows_of(row, &t->config), from = rows_before_part(&t->config, row, all, part, parts);
+    int64_t all = rows_of(row, &t->config, layer), from = rows_before_part(&t->config, row, all, part, parts);
     int64_t rows = rows_before_part(&t->config, row, all, part + 1, parts) - from;
     *out = (proa_bound_tensor){.param = param, .name = row, .rows = rows, .experts = param->experts};
     out->first = first + before + from;
@@ -389,7 +389,7 @@ static int64_t rows_expected(const proa_bound *t, const proa_config *c, int stac
         bool of_layer = layer < t->params[stack].layers;
         if ((int)row->stack != stack || (int)row->slot != slot || has_layer(row) != of_layer) continue;
         if (!proa_name_applies(row, c, of_layer ? layer : PROA_SOME_LAYER)) continue;
-        *(row->flags & PROA_IF(PRESENT) ? optional : &rows) += rows_of(row, c);
+        *(row->flags & PROA_IF(PRESENT) ? optional : &rows) += rows_of(row, c, layer);
     }
     return rows;
 }

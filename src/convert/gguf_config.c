@@ -363,6 +363,7 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
         put_whole(v, arch, "rope.scaling.original_context_length", r->original);
         put_number(v, arch, "rope.scaling.attn_factor", r->scale);
         break;
+    case PROA_ROPE_PROPORTIONAL: /* of no model that is written */
     case PROA_ROPE_PLAIN:
     case PROA_ROPE_LLAMA3: /* a tensor of divisors */
     case PROA_ROPE_DYNAMIC: break;

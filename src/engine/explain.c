@@ -34,8 +34,8 @@ typedef struct explained {
 /* Keys and values of one token in all layers. */
 static int64_t kv_token_bytes(const explained *x)
 {
-    const proa_config *c = &x->m->config;
-    return 2 * (int64_t)x->m->kv_layers * c->kv_heads * c->head_dim * proa_dtype_bytes(x->m->formats.kv);
+    const proa_kv_shape shape = proa_kv_shape_of(x->m);
+    return proa_kv_shape_numbers(&shape) * proa_dtype_bytes(shape.dtype);
 }
 
 /* Lower bound of one decoding step of one sequence, in seconds: weights, keys and values are read once. */

@@ -209,7 +209,14 @@ static int64_t of_ranks(const proa_model *m, int64_t (*bytes)(const proa_model *
 
 proa_kv_shape proa_kv_shape_of(const proa_model *m)
 {
-    return (proa_kv_shape){m->kv_layers, m->config.kv_heads, m->config.head_dim, m->formats.kv};
+    const proa_config *c = &m->config;
+    return (proa_kv_shape){.layers = m->kv_layers - m->other_kv_layers,
+                           .kv_heads = c->kv_heads,
+                           .head_dim = c->head_dim,
+                           .dtype = m->formats.kv,
+                           .other_layers = m->other_kv_layers,
+                           .other_kv_heads = c->other_kv_heads,
+                           .other_head_dim = c->other_head_dim};
 }
 
 static int64_t rank_pages(const proa_model *m, int64_t count)

@@ -21,7 +21,8 @@
 
 #include "kv/pages.h"
 
-enum { PROA_KV_POOLS_MAX = PROA_RANKS_MAX + 2 }; /* pools that share page numbers: ranks, draft models */
+/* Pools that share page numbers: ranks, draft models, and for each the layers of the other shape. */
+enum { PROA_KV_POOLS_MAX = 2 * (PROA_RANKS_MAX + 2) };
 
 /* Bytes of an image; 0 for a pool without pages. */
 int64_t proa_kv_image_bytes(const proa_kv_pages *p);

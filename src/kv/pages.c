@@ -30,7 +30,19 @@ static bool dtype_fits(proa_dtype dtype)
            dtype == PROA_DTYPE_FP8;
 }
 
-int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape)
+int64_t proa_kv_shape_numbers(const proa_kv_shape *shape)
+{
+    return 2 * (shape->layers * shape->kv_heads * shape->head_dim +
+                shape->other_layers * shape->other_kv_heads * shape->other_head_dim);
+}
+
+/* The layers of the other shape as a pool of their own. */
+static proa_kv_shape other_shape(const proa_kv_shape *shape)
+{
+    return proa_kv_one_shape(shape->other_layers, shape->other_kv_heads, shape->other_head_dim, shape->dtype);
+}
+
+static int64_t bytes_of_one_shape(int64_t count, proa_kv_shape shape)
 {
     if (!dtype_fits(shape.dtype) || count < 0 || shape.layers < 0) return -1;
     int64_t bytes = block_bytes_of(shape.kv_heads, shape.head_dim, shape.dtype);
@@ -39,6 +51,13 @@ int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape)
         !proa_mul(count, 2 * (int64_t)sizeof(int32_t) + 1, &tables) || !proa_add(bytes, tables, &bytes))
         return -1;
     return bytes;
+}
+
+int64_t proa_kv_pages_bytes(int64_t count, proa_kv_shape shape)
+{
+    int64_t bytes = bytes_of_one_shape(count, shape), other = 0;
+    if (shape.other_layers) other = bytes_of_one_shape(count, other_shape(&shape));
+    return bytes < 0 || other < 0 || !proa_add(bytes, other, &bytes) ? -1 : bytes;
 }
 
 static proa_status check_range(const char *what, int64_t value, int64_t min, int64_t max, proa_err *err)
@@ -64,7 +83,7 @@ static proa_status check_shape(const proa_kv_pages *p, proa_err *err)
 /* Pages of all layers on the device, if there are any; reference counts and the stack of free pages on the host. */
 static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
 {
-    p->bytes = proa_kv_pages_bytes(p->count, (proa_kv_shape){p->layers, p->kv_heads, p->head_dim, p->dtype});
+    p->bytes = bytes_of_one_shape(p->count, proa_kv_one_shape(p->layers, p->kv_heads, p->head_dim, p->dtype));
     int64_t available = p->device->available(p->device);
     p->block_bytes = block_bytes_of(p->kv_heads, p->head_dim, p->dtype);
     bool fits = p->bytes >= 0 && p->bytes <= available;
@@ -79,8 +98,8 @@ static proa_status allocate_pool(proa_kv_pages *p, proa_err *err)
     return PROA_OK;
 }
 
-proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count, proa_kv_shape shape,
-                               proa_err *err)
+static proa_status init_one_shape(proa_kv_pages *p, proa_device *device, int64_t count, proa_kv_shape shape,
+                                  proa_err *err)
 {
     *p = (proa_kv_pages){.device = device,
                          .count = count,
@@ -101,6 +120,18 @@ out:
     return status;
 }
 
+proa_status proa_kv_pages_init(proa_kv_pages *p, proa_device *device, int64_t count, proa_kv_shape shape,
+                               proa_err *err)
+{
+    PROA_TRY(init_one_shape(p, device, count, shape, err));
+    if (!shape.other_layers) return PROA_OK;
+    proa_kv_pages *other = proa_calloc(1, sizeof *other);
+    p->attached = p->other = other;
+    proa_status status = init_one_shape(other, device, count, other_shape(&shape), err);
+    if (status != PROA_OK) proa_kv_pages_release(p);
+    return status;
+}
+
 proa_status proa_kv_pages_init_attached(proa_kv_pages *attached, proa_kv_pages *p, proa_device *device,
                                         proa_kv_shape shape, proa_err *err)
 {
@@ -113,11 +144,13 @@ proa_status proa_kv_pages_init_attached(proa_kv_pages *attached, proa_kv_pages *
 void proa_kv_pages_detach(proa_kv_pages *p, const proa_kv_pages *attached)
 {
     while (p && p->attached != attached) p = p->attached;
-    if (p) p->attached = attached->attached;
+    if (p) p->attached = attached->other ? attached->other->attached : attached->attached;
 }
 
 void proa_kv_pages_release(proa_kv_pages *p)
 {
+    if (p->other) proa_kv_pages_release(p->other);
+    free(p->other);
     if (p->memory) p->device->free(p->device, p->memory, block_total(p));
     free(p->refs);
     free(p->held);
@@ -132,6 +165,7 @@ static char *layer_blocks(const proa_kv_pages *p, int32_t layer, int value)
 
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer)
 {
+    if (layer >= p->layers && p->other) return proa_kv_pages_layer(p->other, layer - p->layers);
     PROA_ASSERT(layer >= 0 && layer < p->layers);
     proa_kv kv = {.dtype = p->dtype, .kv_heads = p->kv_heads, .head_dim = p->head_dim};
     if (p->memory) {

@@ -25,8 +25,8 @@ typedef struct proa_kv_pages proa_kv_pages;
 typedef void proa_kv_copied(void *arg, const proa_kv_copy *copy);
 typedef void proa_kv_settle(void *arg);
 struct proa_kv_pages {
-    int64_t count;              /* pages in all; 0 is a pool for models that need none */
-    int32_t layers;             /* 0: pages only count tokens (of a model without attention) */
+    int64_t count;  /* pages in all; 0 is a pool for models that need none */
+    int32_t layers; /* 0: pages only count tokens (of a model without attention); not those of `other` */
     int64_t kv_heads, head_dim; /* Hk, dh */
     proa_dtype dtype;           /* f32, bf16 or f16 */
     /* counters, for statistics */
@@ -43,18 +43,29 @@ struct proa_kv_pages {
     bool *held;                 /* [count] the keeper refers to it */
     proa_kv_keeper keeper;      /* evict NULL: there is none */
     proa_kv_pages *attached; /* the next pool that shares the page numbers (a rank, a draft model); or NULL */
-    proa_kv_copied *copied;  /* called after tokens were copied; NULL: none */
+    proa_kv_pages *other; /* of these: the layers of the other shape, which this pool owns; NULL: all have one */
+    proa_kv_copied *copied; /* called after tokens were copied; NULL: none */
     void *copied_arg;
     proa_kv_settle *settle; /* called before this thread reads or writes pages; NULL: no other thread uses them */
     void *settle_arg;
 };
 
-/* What a pool holds for each token: keys and values [layers][kv_heads][head_dim]. */
+/* What a pool holds for each token: keys and values [layers][kv_heads][head_dim], and behind them those of layers whose
+ * heads have another shape (Gemma 4), [other_layers][other_kv_heads][other_head_dim]. */
 typedef struct proa_kv_shape {
     int32_t layers;
     int64_t kv_heads, head_dim;
     proa_dtype dtype;
+    int32_t other_layers; /* 0: all have one shape */
+    int64_t other_kv_heads, other_head_dim;
 } proa_kv_shape;
+/* Of layers that all have one shape. */
+static inline proa_kv_shape proa_kv_one_shape(int32_t layers, int64_t kv_heads, int64_t head_dim, proa_dtype dtype)
+{
+    return (proa_kv_shape){.layers = layers, .kv_heads = kv_heads, .head_dim = head_dim, .dtype = dtype};
+}
+/* Numbers of a token's keys and values in all layers. */
+int64_t proa_kv_shape_numbers(const proa_kv_shape *shape);
 
 /* Memory of such a pool in bytes, its bookkeeping (9 bytes a page) included: what proa_kv_pages_init takes. -1 if the
  * number does not fit, a size is negative, or the dtype is not one of keys and values. */
@@ -81,7 +92,7 @@ void proa_kv_pages_copy(const proa_kv_pages *p, const proa_kv_copy *copy);
 void proa_kv_pages_set_settle(proa_kv_pages *p, proa_kv_settle *settle, void *arg);
 void proa_kv_pages_settle(const proa_kv_pages *p);
 
-/* The pages of one layer (0..layers), as kernels take them. */
+/* The pages of one layer, as kernels take them: 0 to layers, then those of the other shape. */
 proa_kv proa_kv_pages_layer(const proa_kv_pages *p, int32_t layer);
 /* Pages that hold that many tokens. */
 int64_t proa_kv_pages_for(int64_t tokens);

@@ -172,6 +172,8 @@ static const struct size_range {
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
     SIZE(conv_width, 0, PROA_CONV_WIDTH_MAX),
     SIZE(draft_vocab, 0, PROA_VOCAB_MAX),
+    SIZE(other_head_dim, 0, PROA_HEAD_DIM_MAX),
+    SIZE(other_kv_heads, 0, PROA_HEADS_MAX),
     SIZE(states, 0, PROA_TAPS_MAX *(int64_t)PROA_HIDDEN_MAX),
     SIZE(rope.original, 0, PROA_CONTEXT_MAX),
     SIZE(local_rope.original, 0, PROA_CONTEXT_MAX),
@@ -278,6 +280,12 @@ static proa_status derive_heads(proa_config *c, proa_err *err)
         return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
+    if (c->other_heads && c->other_kv_heads == 0) c->other_kv_heads = c->kv_heads;
+    if (c->other_heads && (c->other_kv_heads < 1 || c->heads % c->other_kv_heads != 0))
+        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
+                         (long long)c->heads, (long long)c->other_kv_heads);
+    if (c->other_heads && (c->other_head_dim < 2 || c->other_head_dim % 2 != 0))
+        return PROA_FAIL(err, INVALID, "a head size of %lld, must be even", (long long)c->other_head_dim);
     return PROA_OK;
 }
 
@@ -418,6 +426,29 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     return 0;
 }
 
+int64_t proa_dim_in_layer(const proa_config *c, proa_dim dim, int64_t layer)
+{
+    int64_t head_dim = proa_config_head_dim(c, layer), kv_heads = proa_config_kv_heads(c, layer);
+    switch (dim) {
+    case PROA_DIM_Q: return c->heads * head_dim;
+    case PROA_DIM_KV: return kv_heads * head_dim;
+    case PROA_DIM_QKV: return (c->heads + 2 * kv_heads) * head_dim;
+    case PROA_DIM_HEAD: return head_dim;
+    case PROA_DIM_FFN: return proa_config_ffn(c, layer);
+    case PROA_DIM_GATE_UP: return 2 * proa_config_ffn(c, layer);
+    default: return proa_dim_size(c, dim);
+    }
+}
+
+/* The larger of the sizes of both shapes of heads. */
+static int64_t widest_heads(const proa_config *c, proa_dim dim)
+{
+    int64_t size = proa_dim_size(c, dim);
+    if (!c->other_heads) return size;
+    if (dim == PROA_DIM_Q) return proa_max64(size, c->heads * c->other_head_dim);
+    return proa_max64(size, (c->heads + 2 * c->other_kv_heads) * c->other_head_dim);
+}
+
 /* Of the products that write registers: not of the experts, whose FFN is their kernels' own. */
 static int64_t widest_ffn(const proa_config *c)
 {
@@ -438,9 +469,9 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_HN: return c->hidden;
     case PROA_REG_QKV:
     case PROA_REG_BLOCK_QKV:
-        return proa_dim_size(c, PROA_DIM_QKV) + (c->attention_gate ? proa_dim_size(c, PROA_DIM_Q) : 0);
+        return widest_heads(c, PROA_DIM_QKV) + (c->attention_gate ? proa_dim_size(c, PROA_DIM_Q) : 0);
     case PROA_REG_A:
-    case PROA_REG_CQ: return proa_dim_size(c, PROA_DIM_Q);
+    case PROA_REG_CQ: return widest_heads(c, PROA_DIM_Q);
     case PROA_REG_U: return (c->gated ? 2 : 1) * widest_ffn(c);
     case PROA_REG_F: return widest_ffn(c);
     case PROA_REG_ROUTER: return c->experts;
@@ -453,7 +484,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_QH: return proa_dim_size(c, PROA_DIM_Q_HEADS);
     case PROA_REG_AV: return proa_dim_size(c, PROA_DIM_VALUES);
     case PROA_REG_CKV: return 2 * proa_dim_size(c, PROA_DIM_KV);
-    case PROA_REG_ROPE:
+    case PROA_REG_ROPE: return proa_config_rotary_dim(c, false);
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE: return c->rotary_dim;
     case PROA_REG_E: return c->embed;

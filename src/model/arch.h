@@ -100,6 +100,7 @@ typedef enum proa_reg {
     W(V_UP, "v_up", HEADS)                                                                                   \
     W(Q_NORM, "q_norm", NONE)                                                                                \
     W(K_NORM, "k_norm", NONE)                                                                                \
+    W(V_NORM, "v_norm", NONE)                                                                                \
     W(O, "o", COLUMNS)                                                                                       \
     W(SINKS, "sinks", HEADS)                                                                                 \
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
@@ -133,6 +134,7 @@ typedef enum proa_reg {
     W(SHARED_UP, "shared_up", ROWS)                                                                          \
     W(SHARED_DOWN, "shared_down", COLUMNS)                                                                   \
     W(FFN_OUT_NORM, "ffn_out_norm", NONE)                                                                    \
+    W(LAYER_SCALE, "layer_scale", NONE)                                                                      \
     W(FINAL_NORM, "final_norm", NONE)                                                                        \
     W(PROJECT_OUT, "project_out", NONE)                                                                      \
     W(HEAD, "head", ROWS)                                                                                    \
@@ -169,18 +171,19 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(DROP_MASKED, "drop_masked")   /* rows of out of mask tokens = 0, the others scaled for it */           \
     S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
     S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
-    S(HEADS_NORM, "heads_norm")     /* q or k heads of QKV normed one by one with w, or all as one row */    \
+    S(HEADS_NORM, "heads_norm")     /* heads of q, k or v of QKV normed one by one, or all as one row */     \
     S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
     S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
     S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */ \
     S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                    \
     S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                             \
     S(SCALE, "scale")             /* out = stream_scale * in */                                              \
-    S(ROPE, "rope")               /* rotates q and k of QKV */                                               \
-    S(KV_APPEND, "kv_append")     /* k and v of QKV into this layer's pages */                               \
-    S(ROPE_APPEND, "rope_append") /* both, fused by the plan */                                              \
-    S(ATTEND, "attend")           /* A = attention of q of QKV over the sequence's pages */                  \
-    S(GATE_HEADS, "gate_heads")   /* A *= sigmoid(the gates of QKV) */                                       \
+    S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w */                      \
+    S(ROPE, "rope")                   /* rotates q and k of QKV */                                           \
+    S(KV_APPEND, "kv_append")         /* k and v of QKV into this layer's pages */                           \
+    S(ROPE_APPEND, "rope_append")     /* both, fused by the plan */                                          \
+    S(ATTEND, "attend")               /* A = attention of q of QKV over the sequence's pages */              \
+    S(GATE_HEADS, "gate_heads")       /* A *= sigmoid(the gates of QKV) */                                   \
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
     S(SCALE_PARTS, "scale_parts") /* the parts of MIX times their factors, in place */                       \
     S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */ \
@@ -246,6 +249,9 @@ typedef enum proa_step_op {
     C(EXPERTS, proa_config_has_experts(c, layer)) /* it is a mixture of experts */                           \
     C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
     C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
+    C(OWN_KV, proa_config_owns_kv(c, layer))      /* of keys and values that it makes itself */              \
+    C(K_IS_V, proa_config_k_is_v(c, layer))       /* these are one product */                                \
+    C(K_AND_V, !proa_config_k_is_v(c, layer))     /* or two */                                               \
     C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
     C(MIX_BIAS, c->mix_bias)                      /* the products of a recurrent layer have biases */        \
     C(MIX_OUT_BIAS, c->mix_out_bias)                                                                         \
@@ -307,7 +313,8 @@ typedef proa_uint128 proa_flags;
 _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditions than bits");
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
-     PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS))
+     PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) |         \
+     PROA_IF(K_AND_V))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -320,6 +327,7 @@ enum proa_step_flags {
     PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
     PROA_OF_NONE = 1 << 25,    /* EMBED: the first row of the table, for all */
     PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
+    PROA_OF_V = 1 << 25,       /* HEADS_NORM: the values */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
@@ -453,8 +461,9 @@ typedef enum proa_load {
     PROA_LOAD_SINUSOID_HALVES,
     PROA_LOAD_SINUSOID_PAIRS,
     PROA_LOAD_SINUSOID_ENDS,
-    PROA_LOAD_ONES, /* a VECTOR of ones that no checkpoint has: norms without weights */
-    PROA_LOAD_ZEROS /* or of zeros: the keys' part of a bias that only queries and values have */
+    PROA_LOAD_SPREAD, /* a VECTOR [HIDDEN] of one stored number */
+    PROA_LOAD_ONES,   /* a VECTOR of ones that no checkpoint has: norms without weights */
+    PROA_LOAD_ZEROS   /* or of zeros: the keys' part of a bias that only queries and values have */
 } proa_load;
 
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
@@ -669,6 +678,7 @@ typedef struct proa_arch {
     A(gemma2)                                                                                                \
     A(vaultgemma)                                                                                            \
     A(gemma3)                                                                                                \
+    A(gemma4)                                                                                                \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \
     A(mistral3)                                                                                              \
@@ -796,6 +806,8 @@ PROA_MUST_CHECK proa_status proa_arch_configure_as(const proa_arch *arch, proa_c
                                                    const proa_json *config, const proa_json *generation,
                                                    proa_arena *arena, proa_err *err);
 int64_t proa_dim_size(const proa_config *c, proa_dim dim);
+/* The same in a layer, which may have heads or an FFN of another size than others; layer < 0: outside of the layers. */
+int64_t proa_dim_in_layer(const proa_config *c, proa_dim dim, int64_t layer);
 /* The factor of products with the weight of a slot (muP); 0 stands for 1. */
 double proa_slot_factor(const proa_config *c, proa_weight_slot slot);
 /* Widths of the parts of MIX that factors.parts are of. */

@@ -19,6 +19,7 @@ typedef struct binder {
 /* One tensor that a row of the name map requires: its name and the shape of the matrix (rank 2) or vector (rank 1). */
 typedef struct wanted {
     const proa_name *row;
+    int64_t layer; /* -1: of none */
     char name[PROA_TENSOR_NAME_MAX];
     int64_t shape[3];
     int32_t rank;
@@ -378,6 +379,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
     case PROA_LOAD_MIX_RATES: return mix_rates(order, c);
     case PROA_LOAD_MIX_GATES: return mix_gates(order, c);
+    case PROA_LOAD_SPREAD: order[0] = (proa_row_order){0, {1, 1, c->hidden}, {0, 0, 0}}; return 1;
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
     case PROA_LOAD_SINUSOID_HALVES:
@@ -447,8 +449,8 @@ static void add_tensor(const binder *b, proa_param *param, const wanted *w, cons
     param->load_only = w->row->flags & PROA_LOAD_ONLY;
     param->projected = w->row->flags & PROA_PROJECTED;
     param->shared = w->row->role == PROA_ROLE_TABLE && w->row->flags & PROA_SHARED;
-    if (first) param->rows += w->shape[row_axis(w)];
-    param->cols = matrix ? proa_dim_size(b->c, w->row->cols) : 0;
+    if (first) param->rows += w->row->load == PROA_LOAD_SPREAD ? b->c->hidden : w->shape[row_axis(w)];
+    param->cols = matrix ? proa_dim_in_layer(b->c, w->row->cols, w->layer) : 0;
     if (w->row->flags & PROA_PER_EXPERT) param->experts = b->c->experts;
     if (b->weights && !proa_encoding_is_computed(source->encoding))
         b->used[t - proa_weights_at(b->weights, 0)] = true; /* the tensors are one sorted array */
@@ -546,6 +548,7 @@ static void want_final(const binder *b, wanted *w)
         memcpy(w->shape, shape, sizeof shape);
         return;
     }
+    if (w->row->load == PROA_LOAD_SPREAD) w->shape[0] = b->c->hidden;
     if (w->row->role != PROA_ROLE_TRANSPOSED) return;
     int64_t *shape = &w->shape[w->rank - 2], rows = shape[1];
     shape[1] = shape[0], shape[0] = rows;
@@ -553,8 +556,9 @@ static void want_final(const binder *b, wanted *w)
 
 static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
-    wanted w = {.row = row};
-    int64_t rows = proa_dim_size(b->c, row->rows), cols = proa_dim_size(b->c, row->cols);
+    wanted w = {.row = row, .layer = has_placeholders(row->name, 1) ? layer : PROA_SOME_LAYER};
+    int64_t rows = proa_dim_in_layer(b->c, row->rows, w.layer),
+            cols = proa_dim_in_layer(b->c, row->cols, w.layer);
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
     fill_name(w.name, row->name, layer, number);
     if (row->flags & PROA_OF_HEADS) { /* all heads, keys and values */
@@ -562,7 +566,7 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
         return w;
     }
     if (proa_name_has_all_experts(row)) w.experts = w.shape[w.rank++] = b->c->experts;
-    w.shape[w.rank++] = transposed ? cols : rows;
+    w.shape[w.rank++] = row->load == PROA_LOAD_SPREAD ? 1 : transposed ? cols : rows;
     if (!vector) w.shape[w.rank++] = transposed ? rows : cols;
     return w;
 }

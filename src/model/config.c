@@ -290,6 +290,57 @@ bool proa_config_attends(const proa_config *c, int64_t layer)
     return layer < 0 ? proa_config_attending(c, 0, c->layers) > 0 : c->attending_layers[layer];
 }
 
+bool proa_config_has_other_heads(const proa_config *c, int64_t layer)
+{
+    return c->other_heads && layer >= 0 && c->other_heads[layer];
+}
+
+int64_t proa_config_head_dim(const proa_config *c, int64_t layer)
+{
+    return proa_config_has_other_heads(c, layer) ? c->other_head_dim : c->head_dim;
+}
+
+int64_t proa_config_kv_heads(const proa_config *c, int64_t layer)
+{
+    return proa_config_has_other_heads(c, layer) ? c->other_kv_heads : c->kv_heads;
+}
+
+int64_t proa_config_ffn(const proa_config *c, int64_t layer)
+{
+    return c->ffn_sizes && layer >= 0 ? c->ffn_sizes[layer] : c->ffn;
+}
+
+int64_t proa_config_rotary_dim(const proa_config *c, bool local)
+{
+    return c->other_heads && !local ? c->other_head_dim : c->rotary_dim;
+}
+
+int64_t proa_config_kv_source(const proa_config *c, int64_t layer)
+{
+    return c->kv_sources ? c->kv_sources[layer] : layer;
+}
+
+bool proa_config_owns_kv(const proa_config *c, int64_t layer)
+{
+    if (layer < 0) return proa_config_attends(c, layer);
+    return proa_config_attends(c, layer) && proa_config_kv_source(c, layer) == layer;
+}
+
+bool proa_config_k_is_v(const proa_config *c, int64_t layer)
+{
+    if (layer < 0) return c->k_is_v && some_layer(c, proa_config_k_is_v);
+    return c->k_is_v && proa_config_has_other_heads(c, layer);
+}
+
+int64_t proa_config_kv_layers(const proa_config *c, int64_t first, int64_t end, bool other)
+{
+    int64_t count = 0;
+    if (!c->attending_layers && !c->kv_sources && !c->other_heads) return other ? 0 : end - first;
+    for (int64_t i = first; i < end; i++)
+        count += proa_config_owns_kv(c, i) && proa_config_has_other_heads(c, i) == other;
+    return count;
+}
+
 static int64_t count_set(const bool *layers, int64_t first, int64_t end)
 {
     int64_t count = 0;

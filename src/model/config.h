@@ -32,7 +32,12 @@ typedef struct proa_factors {
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
-    int64_t context;         /* positions: of the learned table, or max_position_embeddings */
+    /* Layers with heads of another shape (Gemma 4's without a window): other_heads[layer]; NULL: there are none. They
+     * have as many heads of queries. */
+    bool *other_heads;
+    int64_t other_head_dim, other_kv_heads;
+    int64_t *ffn_sizes; /* [layers] of a layer's FFN, of which `ffn` is the largest; NULL: all have `ffn` */
+    int64_t context;    /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t head_embed;      /* columns of the head of a masked language model; read as 0: embed */
@@ -58,6 +63,9 @@ typedef struct proa_config {
     /* [layers] which layers have attention, NULL: all; which a recurrent state, NULL: none; which an FFN, dense or a
      * mixture, NULL: all. A layer may have several, or one alone. */
     bool *attending_layers, *recurrent_layers, *ffn_layers;
+    int32_t *kv_sources; /* [layers] whose keys and values a layer attends to: its own, or those of an earlier layer;
+                            NULL: all their own */
+    bool k_is_v;         /* in layers with other heads one product makes keys and values (Gemma 4) */
     /* of a recurrent state (gated delta rule, Mamba-2, a short convolution): the heads of q and k (Mamba-2's groups of
      * C and B), those of values, the sizes of both (key_dim 0: the convolution's rows are all of the state), and the
      * rows that the convolution sees; in how many groups the output is normed (0: each head), and whether it is gated
@@ -250,7 +258,23 @@ double proa_config_attention_scale(const proa_config *c, int64_t layer);
 /* Whether the layer has attention, or a recurrent state; layer < 0: whether some layer has. */
 bool proa_config_attends(const proa_config *c, int64_t layer);
 bool proa_config_recurs(const proa_config *c, int64_t layer);
-/* How many of the layers [first, end) have attention, and so keys and values. */
+/* The shape of a layer's heads, and the size of its FFN. */
+bool proa_config_has_other_heads(const proa_config *c, int64_t layer);
+int64_t proa_config_head_dim(const proa_config *c, int64_t layer);
+int64_t proa_config_kv_heads(const proa_config *c, int64_t layer);
+int64_t proa_config_ffn(const proa_config *c, int64_t layer);
+/* Numbers of a head that are rotated: in layers with a window if these have a rope of their own (local), or in the
+ * others. */
+int64_t proa_config_rotary_dim(const proa_config *c, bool local);
+/* The layer whose keys and values this one attends to. */
+int64_t proa_config_kv_source(const proa_config *c, int64_t layer);
+/* Whether it makes them itself; layer < 0: whether some layer does. */
+bool proa_config_owns_kv(const proa_config *c, int64_t layer);
+/* Whether one product makes keys and values of that layer. */
+bool proa_config_k_is_v(const proa_config *c, int64_t layer);
+/* How many of the layers [first, end) have keys and values of their own, of the other shape or of the usual one. */
+int64_t proa_config_kv_layers(const proa_config *c, int64_t first, int64_t end, bool other);
+/* How many of the layers [first, end) have attention. */
 int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
 /* Likewise a recurrent state. */
 int64_t proa_config_recurring(const proa_config *c, int64_t first, int64_t end);

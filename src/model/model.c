@@ -206,7 +206,7 @@ static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
 /* Latent keys are values too (steps.c, self_pages). */
 static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
 {
-    int32_t count = c->layers ? (int32_t)proa_config_attending(c, layers.first, layers.end) : 1;
+    int32_t count = c->layers ? (int32_t)proa_config_kv_layers(c, layers.first, layers.end, false) : 1;
     return c->kv_lora > 0 ? (count + 1) / 2 : count;
 }
 
@@ -214,13 +214,15 @@ static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
  * whose stage may have none of them, plans their memory. */
 static void count_layers(proa_model *m)
 {
-    int32_t stages = m->plan.part.stages;
+    int32_t stages = m->plan.part.stages, other = 0;
     for (int32_t i = 0; i < stages; i++) {
         proa_layer_range layers = proa_stage_layers(m->config.layers, i, stages);
         m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, layers));
+        other = (int32_t)proa_max64(other, proa_config_kv_layers(&m->config, layers.first, layers.end, true));
         int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);
         m->recurring = (int32_t)proa_max64(m->recurring, recurring);
     }
+    m->other_kv_layers = other, m->kv_layers += other;
 }
 
 static proa_status prepare_model(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
@@ -282,7 +284,8 @@ proa_status proa_model_prepare(proa_model **out, const char *path, const proa_mo
 
 static int64_t inv_freq_bytes(const proa_model *m)
 {
-    return proa_max64(1, 4 * (m->config.rotary_dim / 2)) * (int64_t)sizeof(float);
+    int64_t r = proa_config_rotary_dim(&m->config, false) / 2 + m->config.rotary_dim / 2;
+    return proa_max64(1, 2 * r) * (int64_t)sizeof(float);
 }
 
 static int64_t alibi_bytes(const proa_model *m)
@@ -536,9 +539,10 @@ static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
 proa_ctx_need proa_model_need(const proa_model *m)
 {
     const proa_config *c = &m->config;
-    proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads, .head_dim = c->head_dim};
+    proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads};
+    need.head_dim = proa_max64(c->head_dim, c->other_head_dim);
     need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
-                             proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * c->head_dim));
+                             proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * need.head_dim));
     need.inputs = proa_max64(need.inputs, proa_max64(c->q_lora, c->sum_inputs));
     need.inputs = proa_max64(need.inputs, proa_dim_size(c, PROA_DIM_RECALLED));
     need.experts = c->experts, need.chosen = c->router.chosen;
@@ -583,10 +587,10 @@ static void load_positions(proa_model *m)
 {
     const proa_config *c = &m->config;
     float *values = proa_calloc(1, (size_t)proa_max64(inv_freq_bytes(m), alibi_bytes(m)));
-    int64_t r = c->rotary_dim / 2 * 2;
+    int64_t r = proa_config_rotary_dim(c, false) / 2 * 2, local = c->rotary_dim / 2 * 2;
     m->rope = make_rope(&c->rope, r, values, m->inv_freq);
-    m->local_rope = make_rope(&c->local_rope, r, values + r, m->inv_freq + r);
-    m->device->upload(m->device, m->inv_freq, values, 2 * r * (int64_t)sizeof *values);
+    m->local_rope = make_rope(&c->local_rope, local, values + r, m->inv_freq + r);
+    m->device->upload(m->device, m->inv_freq, values, (r + local) * (int64_t)sizeof *values);
     proa_config_alibi(c, values);
     m->device->upload(m->device, m->alibi, values, alibi_bytes(m));
     free(values);

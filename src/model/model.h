@@ -156,9 +156,10 @@ struct proa_model {
     /* layers of the page pool: the most decoder layers with attention that a stage has, or 1 for an encoder's scratch;
      * and of a slot of recurrent states: likewise layers that have these */
     int32_t kv_layers, recurring;
-    proa_device *device; /* the caller's */
-    proa_ctx ctx;        /* where the model runs */
-    proa_ctx host;       /* kernels of the CPU, for logits on the host */
+    int32_t other_kv_layers; /* of these kv_layers, the last ones: heads of the other shape */
+    proa_device *device;     /* the caller's */
+    proa_ctx ctx;            /* where the model runs */
+    proa_ctx host;           /* kernels of the CPU, for logits on the host */
     proa_weights *weights;
     struct proa_packed_parts *parts; /* of a packed folder for another number of ranks, until the load (repack.h) */
     const struct proa_packed_file *packed; /* what a packed checkpoint says; NULL: proa_model_load packs the weights */

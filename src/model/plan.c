@@ -310,6 +310,12 @@ static void count_bytes(proa_plan *plan, const proa_params *p, const proa_config
         }
 }
 
+static int64_t numbers_of(const proa_name *n, const proa_config *c, int64_t layer)
+{
+    int64_t cols = proa_dim_in_layer(c, n->cols, layer);
+    return proa_dim_in_layer(c, n->rows, layer) * (cols ? cols : 1);
+}
+
 /* Tensors bound twice (a tied head) count once. */
 int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                              const proa_config *c)
@@ -319,10 +325,10 @@ int64_t proa_plan_parameters(const proa_params params[PROA_STACK_COUNT], const p
         const proa_params *p = &params[n->stack];
         if (n->flags & PROA_SHARED) continue;
         bool per_layer = strstr(n->name, "%d") != NULL;
-        int64_t cols = proa_dim_size(c, n->cols), copies = proa_name_copies(n, c);
+        int64_t copies = proa_name_copies(n, c);
         for (int64_t i = per_layer ? 0 : p->layers; i < (per_layer ? p->layers : p->layers + 1); i++)
             if (proa_name_applies(n, c, per_layer ? i : PROA_SOME_LAYER) && proa_params_at(p, i, n->slot)->parts)
-                sum += proa_dim_size(c, n->rows) * (cols ? cols : 1) * copies;
+                sum += copies * numbers_of(n, c, per_layer ? i : PROA_SOME_LAYER);
     }
     return sum;
 }

@@ -14,10 +14,15 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
     static const struct {
         const char *name;
         proa_rope_kind kind;
-    } kinds[] = {
-        {"default", PROA_ROPE_PLAIN},   {"linear", PROA_ROPE_LINEAR}, {"llama3", PROA_ROPE_LLAMA3},
-        {"dynamic", PROA_ROPE_DYNAMIC}, {"yarn", PROA_ROPE_YARN},     {"deepseek_yarn", PROA_ROPE_YARN},
-        {"longrope", PROA_ROPE_LONG},   {"su", PROA_ROPE_LONG},       {"mrope", PROA_ROPE_PLAIN}};
+    } kinds[] = {{"default", PROA_ROPE_PLAIN},
+                 {"linear", PROA_ROPE_LINEAR},
+                 {"llama3", PROA_ROPE_LLAMA3},
+                 {"dynamic", PROA_ROPE_DYNAMIC},
+                 {"yarn", PROA_ROPE_YARN},
+                 {"longrope", PROA_ROPE_LONG},
+                 {"su", PROA_ROPE_LONG},
+                 {"mrope", PROA_ROPE_PLAIN},
+                 {"proportional", PROA_ROPE_PROPORTIONAL}};
     proa_str type = {"default", 7};
     PROA_TRY(proa_json_get_str(&type, rope, "type", err));
     PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));
@@ -28,8 +33,8 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
         return PROA_OK;
     }
     return PROA_FAIL(
-        err, UNSUPPORTED,
-        "rope type '%.*s' is not supported (default, linear, dynamic, llama3, yarn, longrope are)",
+        err,
+        UNSUPPORTED, "rope type '%.*s' is not supported (default, linear, dynamic, llama3, yarn, longrope, proportional are)",
         (int)type.len, type.ptr);
 }
 
@@ -100,6 +105,7 @@ static proa_status read_factor(proa_rope_params *p, const proa_json *rope, int64
 {
     bool implied = p->kind == PROA_ROPE_YARN || p->kind == PROA_ROPE_LONG;
     p->factor = implied ? (double)context / (double)p->original : 0;
+    if (p->kind == PROA_ROPE_PROPORTIONAL) p->factor = 1;
     PROA_TRY(proa_json_get_double(&p->factor, rope, "factor", 1e-3, 1e6, err));
     if (p->factor == 0) return PROA_FAIL(err, INVALID, "rope scaling without a 'factor'");
     return PROA_OK;
@@ -124,6 +130,9 @@ proa_status proa_rope_read(proa_rope_params *p, const proa_json *rope, int64_t c
         if (rotary_dim > 2) return PROA_OK;
         return PROA_FAIL(err, INVALID, "dynamic rope needs more than %lld rotary dimensions",
                          (long long)rotary_dim);
+    case PROA_ROPE_PROPORTIONAL:
+        p->part = 1;
+        return proa_json_get_double(&p->part, rope, "partial_rotary_factor", 0, 1, err);
     case PROA_ROPE_PLAIN:
     case PROA_ROPE_LINEAR: break;
     }
@@ -180,6 +189,7 @@ static float round_f16(float x)
 void proa_rope_inv_freq(const proa_rope_params *p, int64_t rotary_dim, bool longer, float *inv_freq)
 {
     const float *factor = longer ? p->long_factor : p->short_factor;
+    int64_t turning = (int64_t)(p->part * (double)rotary_dim / 2);
     for (int64_t i = 0; i < rotary_dim / 2; i++) {
         float power = powf((float)p->theta, (float)(2 * i) / (float)rotary_dim);
         switch (p->kind) {
@@ -188,6 +198,7 @@ void proa_rope_inv_freq(const proa_rope_params *p, int64_t rotary_dim, bool long
         case PROA_ROPE_LINEAR: inv_freq[i] = (float)((double)(1 / power) / p->factor); break;
         case PROA_ROPE_LLAMA3: inv_freq[i] = llama3_freq(p, 1 / power); break;
         case PROA_ROPE_YARN: inv_freq[i] = yarn_freq(p, rotary_dim, i, power); break;
+        case PROA_ROPE_PROPORTIONAL: inv_freq[i] = i < turning ? 1 / power / (float)p->factor : 0; break;
         case PROA_ROPE_LONG: inv_freq[i] = 1 / (factor[i] * power); break;
         }
     }

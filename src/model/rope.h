@@ -17,13 +17,15 @@ typedef enum proa_rope_kind {
     PROA_ROPE_LLAMA3,  /* long wavelengths divided by the factor, short ones kept (Llama 3.1) */
     PROA_ROPE_DYNAMIC, /* the base grows with the sequence, once it is longer than `original` (dynamic NTK) */
     PROA_ROPE_YARN,    /* a ramp from kept to divided frequencies (Peng et al. 2023) */
-    PROA_ROPE_LONG     /* each frequency divided by its own factor; two lists of factors (Ding et al. 2024) */
+    PROA_ROPE_PROPORTIONAL, /* the first `part` of the frequencies, the other ones are 0 (Gemma 4) */
+    PROA_ROPE_LONG /* each frequency divided by its own factor; two lists of factors (Ding et al. 2024) */
 } proa_rope_kind;
 
 typedef struct proa_rope_params {
     proa_rope_kind kind;
     double theta; /* the base; 0: there is no rope */
     double factor;
+    double part;                 /* PROPORTIONAL */
     bool half;                   /* PLAIN: the frequencies are rounded to f16 (ChatGLM-6B) */
     double low, high;            /* LLAMA3 */
     double beta_fast, beta_slow; /* YARN: rotations over `original` positions where the ramp begins and ends */

@@ -118,12 +118,30 @@ static proa_view qkv_register(const proa_step_frame *f, const proa_step *s)
     return proa_view_rows(qkv_rows(f, s, end), f->first, end);
 }
 
+/* Of this layer. */
+static int64_t head_dim(const proa_step_frame *f)
+{
+    return proa_config_head_dim(&f->m->config, f->layer);
+}
+
+static int64_t kv_heads(const proa_step_frame *f)
+{
+    return proa_config_kv_heads(&f->m->config, f->layer);
+}
+
 /* q (0), k (1) or v (2) of QKV, as heads. */
 static proa_view qkv_part(const proa_step_frame *f, proa_view qkv, int which)
 {
+    int64_t heads = f->m->config.heads, first = which == 0 ? 0 : heads + (which - 1) * kv_heads(f);
+    return head_range(qkv, first, which == 0 ? heads : kv_heads(f), head_dim(f));
+}
+
+/* The heads that rope rotates: q, and k if the layer makes it. */
+static proa_view rotated_heads(const proa_step_frame *f, proa_view qkv)
+{
     const proa_config *c = &f->m->config;
-    int64_t first = which == 0 ? 0 : c->heads + (which - 1) * c->kv_heads;
-    return head_range(qkv, first, which == 0 ? c->heads : c->kv_heads, c->head_dim);
+    int64_t keys = proa_config_owns_kv(c, f->layer) ? kv_heads(f) : 0;
+    return head_range(qkv, 0, c->heads + keys, head_dim(f));
 }
 
 /* Gemma's is rounded to the embedding table's type, in which transformers keeps it; with --dtype f32 that is f32. */
@@ -239,17 +257,18 @@ static void norm_heads_of_ranks(const proa_step_frame *f, proa_view x, proa_weig
 static void do_heads_norm(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    bool k = s->flags & PROA_OF_K;
-    int64_t count = k ? c->kv_heads : c->heads, first = (k ? c->heads : 0) * c->head_dim;
-    proa_view x = proa_view_cols(qkv_register(f, s), first, first + count * c->head_dim);
+    bool k = s->flags & PROA_OF_K, v = s->flags & PROA_OF_V;
+    int64_t dim = head_dim(f), count = k || v ? kv_heads(f) : c->heads;
+    int64_t first = (k || v ? c->heads + (v ? count : 0) : 0) * dim;
+    proa_view x = proa_view_cols(qkv_register(f, s), first, first + count * dim);
     if (s->flags & PROA_WHOLE && f->m->comm) {
         norm_heads_of_ranks(f, x, s->w);
         return;
     }
     if (!(s->flags & PROA_WHOLE)) {
         /* of latent keys those without position */
-        int64_t normed = proa_min64(layer_param(f, s->w)->rows, c->head_dim);
-        x = head_columns(proa_view_heads(x, count), c->head_dim - normed, normed);
+        int64_t normed = proa_min64(layer_param(f, s->w)->rows, dim);
+        x = head_columns(proa_view_heads(x, count), dim - normed, normed);
     }
     norm_rows(f, x, x, s->w);
 }
@@ -338,6 +357,19 @@ static void do_scale(const proa_step_frame *f, const proa_step *s)
 {
     f->m->ctx.ops->scale(&f->m->ctx, output_view(f, s), proa_frame_register(f, s->in),
                          (float)f->m->config.stream_scale);
+}
+
+/* The weights are a gate of which all rows have the same. */
+static void do_scale_columns(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
+    proa_view w = {.data = layer_param(f, s->w)->values,
+                   .dtype = PROA_DTYPE_F32,
+                   .rank = 2,
+                   .shape = {y.shape[0], y.shape[1]},
+                   .stride = {0, 1}};
+    PROA_DASSERT(y.dtype == PROA_DTYPE_F32 && x.dtype == PROA_DTYPE_F32);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, w, x, PROA_ACT_NONE);
 }
 
 /* Skipped where no row of the pass has a factor other than 1: context_max is that of the longest span, or more; 0: it
@@ -436,17 +468,21 @@ static void do_rope(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     proa_ctx *ctx = &f->m->ctx;
     if (!proa_config_rotates(c, f->layer)) return;
-    proa_view q_and_k = head_range(qkv_register(f, s), 0, c->heads + c->kv_heads, c->head_dim);
+    proa_view q_and_k = rotated_heads(f, qkv_register(f, s));
     proa_view table = s->flags & PROA_BLOCK ? proa_frame_register(f, PROA_REG_BLOCK_ROPE) : rope_of_layer(f);
     if (s->flags & PROA_BLOCK) q_and_k = second_halves(q_and_k);
     ctx->ops->rope(ctx, q_and_k, table, s->flags & PROA_INTERLEAVED);
 }
 
-/* The pages of a decoder layer, of which a rank has those of its layers with attention. */
+/* The pages of a decoder layer, of which a rank has those of its layers with attention; those with heads of the other
+ * shape come last. */
 static const proa_kv *layer_pages(const proa_step_frame *f, int64_t layer)
 {
-    int64_t first = f->m->plan.layers[PROA_STACK_DECODER].first;
-    return &f->kv[proa_config_attending(&f->m->config, first, layer)];
+    const proa_model *m = f->m;
+    int64_t first = m->plan.layers[PROA_STACK_DECODER].first, source = proa_config_kv_source(&m->config, layer);
+    bool other = proa_config_has_other_heads(&m->config, source);
+    int64_t before = other ? m->kv_layers - m->other_kv_layers : 0;
+    return &f->kv[before + proa_config_kv_layers(&m->config, first, source, other)];
 }
 
 /* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
@@ -479,7 +515,7 @@ static proa_kv self_rows(const proa_step_frame *f, proa_view qkv)
 static void do_kv_append(const proa_step_frame *f, const proa_step *s)
 {
     proa_view qkv = qkv_rows(f, s, f->first + f->rows);
-    if (proa_frame_attends_without_pages(f)) return;
+    if (proa_frame_attends_without_pages(f) || !proa_config_owns_kv(&f->m->config, f->layer)) return;
     proa_kv pages = self_pages(f);
     proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
     f->m->ctx.ops->kv_append(&f->m->ctx, &pages, k, v, &f->batch->self);
@@ -492,14 +528,14 @@ static void do_rope_append(const proa_step_frame *f, const proa_step *s)
         do_rope(f, s);
         return;
     }
-    if (!proa_config_rotates(c, f->layer) || f->first > 0) { /* the kernel of both takes rows from the first one on */
+    bool alone = !proa_config_rotates(c, f->layer) || !proa_config_owns_kv(c, f->layer);
+    if (alone || f->first > 0) { /* the kernel of both takes rows from the first one on */
         do_rope(f, s);
         do_kv_append(f, s);
         return;
     }
     proa_view qkv = qkv_register(f, s);
-    proa_view x = head_range(qkv, 0, c->heads + c->kv_heads, c->head_dim);
-    proa_view v = head_range(qkv, c->heads + c->kv_heads, c->kv_heads, c->head_dim);
+    proa_view x = rotated_heads(f, qkv), v = qkv_part(f, qkv, 2);
     proa_kv pages = self_pages(f);
     f->m->ctx.ops->rope_append(&f->m->ctx, x, v, rope_of_layer(f), s->flags & PROA_INTERLEAVED, &pages,
                                &f->batch->self);
@@ -567,7 +603,8 @@ static void do_attend(const proa_step_frame *f, const proa_step *s)
     proa_attention a = attention_of_layer(f);
     proa_view qkv = qkv_rows(f, s, f->first + f->rows);
     proa_view q = qkv_part(f, qkv, 0);
-    proa_view y = proa_view_heads(proa_frame_rows(f, s->out, f->first + f->rows), c->heads);
+    proa_view y = first_columns(proa_frame_rows(f, s->out, f->first + f->rows), c->heads * head_dim(f));
+    y = proa_view_heads(y, c->heads);
     if (s->flags & PROA_OF_GLOBALS) {
         attend_globals(f, y, qkv, &a);
         return;
@@ -869,6 +906,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_CLIP] = do_clip,
     [PROA_STEP_XIELU] = do_xielu,
     [PROA_STEP_SCALE] = do_scale,
+    [PROA_STEP_SCALE_COLUMNS] = do_scale_columns,
     [PROA_STEP_ROPE] = do_rope,
     [PROA_STEP_KV_APPEND] = do_kv_append,
     [PROA_STEP_ROPE_APPEND] = do_rope_append,

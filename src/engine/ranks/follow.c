@@ -121,7 +121,8 @@ static proa_status take_pages(void *arg, int64_t count, proa_err *err)
     f->kv = proa_calloc((size_t)m->kv_layers + 1, sizeof *f->kv);
     for (int32_t i = 0; i < m->kv_layers; i++) f->kv[i] = proa_kv_pages_layer(&f->pages, i);
     proa_ranks_set_kv(m, f->rank, f->kv);
-    if (f->device->host) proa_model_touch(f->pool, f->pages.memory, f->pages.bytes - 9 * f->pages.count);
+    for (const proa_kv_pages *p = &f->pages; f->device->host && p; p = p->attached)
+        proa_model_touch(f->pool, p->memory, p->bytes - 9 * p->count);
     return PROA_OK;
 }
 

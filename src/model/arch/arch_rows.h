@@ -42,7 +42,8 @@
  * VECTOR       [ROWS], copied to f32 (norms, biases)
  * VECTOR_1     [ROWS], copied to f32 with 1 added (Gemma's norms)
  * ..._IF       only under a condition of PROA_CONDITION_LIST: TIED, UNTIED, GATED, PLAIN, ATTN_BIAS, PRESENT, ...
- * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, HEADS_TURNED, NORMALISED, ONES
+ * ..._LOADED   with a load action (proa_load): QKV_GROUPS, QVK_QUARTERS, EVEN_ODD, HEADS_TURNED, NORMALISED, ONES,
+ *              SPREAD
  * HEAD_MATRIX  one for each head, out of a tensor that has the rows of all heads
  * EXPERT_...   one for each expert: the second "%d" of NAME is the expert's number; with one "%d" the tensor is
  *              [experts, ROWS, COLS]
@@ -100,6 +101,8 @@
  * NORM_IF(COND, ...)    the same under a condition
  * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
  * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim] or [heads, head_dim]
+ * K_NORM_OWN(W), V_NORM_OWN(W)
+ *                       the same of k, or of v, in layers that make their keys and values themselves
  * Q_NORM_WHOLE, K_NORM_WHOLE
  *                       the heads of q [T, Q], or of k [T, K], normed as one row
  * LINEAR(IN, OUT, W, flags)
@@ -126,6 +129,8 @@
  *                       (EMBED_TO, NORM and SCALE to PAIR make its first half, with SECOND its second one)
  * SCALE_QUERIES(flags)  q in QKV [T, Q] *= 1 + beta log(1 + floor((position + offset) / length)), if the configuration
  *                       has a query_scale
+ * SCALE_COLUMNS(IN, OUT, W)
+ *                       OUT = IN [T, H], each column times its number of W [H]
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * XIELU(W)              U [T, F] = xIELU(U), in place, by W [4]: alpha_p, alpha_n, beta, eps
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
@@ -199,11 +204,14 @@
 #define K_NORM(W)                     STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K)
 #define Q_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, IF(COND))
 #define K_NORM_IF(COND, W)            STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | IF(COND))
+#define K_NORM_OWN(W)                 STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | IF(OWN_KV))
+#define V_NORM_OWN(W)                 STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_V | IF(OWN_KV))
 #define Q_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_WHOLE)
 #define K_NORM_WHOLE(W)               STEP(HEADS_NORM, QKV, QKV, W, PROA_OF_K | PROA_WHOLE)
 #define LINEAR(IN, OUT, W, flags)     STEP(LINEAR, IN, OUT, W, flags)
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define SCALE(IN, OUT)                STEP_BARE(SCALE, IN, OUT, 0)
+#define SCALE_COLUMNS(IN, OUT, W)     STEP(SCALE_COLUMNS, IN, OUT, W, 0)
 #define SCALE_QUERIES(flags)          STEP_BARE(QUERY_SCALE, QKV, QKV, (flags) | IF(QUERY_SCALE))
 #define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define XIELU(W)                      STEP(XIELU, U, U, W, 0)

@@ -54,14 +54,14 @@ static void place_numbers(proa_lora_store *s, proa_lora *l, int64_t *at)
 }
 
 /* A matrix of the whole model; NULL: no adapter can change it. */
-static proa_lora_matrix *lay_out(proa_model *m, const proa_param *param)
+static proa_lora_matrix *lay_out(proa_model *m, const proa_param *param, int64_t layer)
 {
     proa_lora_matrix *w = PROA_ARENA_NEW(&m->arena, proa_lora_matrix, 1);
     int64_t end = 0;
     *w = (proa_lora_matrix){.layout = {.K = param->cols}};
     w->layout.pieces = find_pieces(param, w->piece);
     for (int32_t p = 0; p < w->layout.pieces; p++)
-        w->layout.end[p] = end += proa_dim_size(&m->config, w->piece[p]->rows);
+        w->layout.end[p] = end += proa_dim_in_layer(&m->config, w->piece[p]->rows, layer);
     if (!w->layout.pieces || end != param->rows) return NULL;
     place_numbers(&m->lora, &w->layout, &m->lora.image_bytes);
     return w;
@@ -104,7 +104,7 @@ proa_status proa_lora_plan(proa_model *m, proa_err *err)
         for (int s = 0; s < PROA_SLOT_COUNT; s++) {
             const proa_param *param = proa_params_at(p, layer, (proa_weight_slot)s);
             if (!proa_param_is_matrix(param) || param->experts || !is_multiplied(m, s)) continue;
-            l->matrix[layer * PROA_SLOT_COUNT + s] = lay_out(m, param);
+            l->matrix[layer * PROA_SLOT_COUNT + s] = lay_out(m, param, layer);
             fp8 |= set_stack(m, &p->param[layer * PROA_SLOT_COUNT + s], (proa_weight_slot)s,
                              l->matrix[layer * PROA_SLOT_COUNT + s]);
         }

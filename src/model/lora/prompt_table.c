@@ -36,6 +36,11 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
     if (keys && proa_model_state(m))
         return PROA_FAIL(err, UNSUPPORTED,
                          "keys and values of virtual tokens of a %s, which has recurrent states", m->arch->name);
+    if (keys && (m->config.other_heads || m->config.kv_sources))
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "keys and values of virtual tokens of a %s, whose layers have other heads or share them",
+            m->arch->name);
     if (keys && m->config.kv_lora)
         return PROA_FAIL(err, UNSUPPORTED, "keys and values of virtual tokens of a %s, whose own are latent",
                          m->arch->name);

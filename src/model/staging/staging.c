@@ -318,6 +318,18 @@ static void take_sampled_ids(proa_model *m, const proa_batch *batch, int32_t *id
     m->ctx.ops->decode->gather_token_ids(&m->ctx, ids, from, at, batch->rows);
 }
 
+/* Pages follow their beams in the layers of each shape; the tables become the same each time. */
+static void reorder_pages(proa_model *m, const proa_batch *batch, int32_t *pages,
+                          const proa_kv_reorder *reorders, const proa_kv *kv)
+{
+    int64_t others = m->other_kv_layers, usual = m->kv_layers - others, count = batch->pending_count;
+    int32_t most = most_beams(batch);
+    const int32_t *parents = m->staging->beam_parents;
+    const proa_decode_ops *ops = m->ctx.ops->decode;
+    if (usual || !others) ops->reorder_kv(&m->ctx, pages, reorders, count, most, parents, kv, usual);
+    if (others) ops->reorder_kv(&m->ctx, pages, reorders, count, most, parents, kv + usual, others);
+}
+
 const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const proa_batch *batch, proa_batch *staged)
 {
     proa_staging *s = m->staging;
@@ -350,8 +362,6 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
     const proa_kv_reorder *reorders = put_reorders(s, batch, self, source);
     m->device->upload(m->device, s->device, s->host, s->used);
     if (batch->sampled_at) take_sampled_ids(m, batch, ids);
-    if (batch->pending_count)
-        m->ctx.ops->decode->reorder_kv(&m->ctx, pages, reorders, batch->pending_count, most_beams(batch),
-                                       s->beam_parents, kv, m->kv_layers);
+    if (batch->pending_count) reorder_pages(m, batch, pages, reorders, kv);
     return staged;
 }

@@ -23,7 +23,7 @@ static void make(fixture *f, int64_t capacity)
 {
     static proa_device *d;
     if (!d && proa_device_open(&d, "cpu", NULL) != PROA_OK) abort();
-    assert_int_equal(proa_kv_pages_init(&f->pool, d, PAGES, (proa_kv_shape){2, 1, 1, PROA_DTYPE_F32}, NULL),
+    assert_int_equal(proa_kv_pages_init(&f->pool, d, PAGES, proa_kv_one_shape(2, 1, 1, PROA_DTYPE_F32), NULL),
                      PROA_OK);
     assert_int_equal(proa_host_cache_init(&f->cache, &f->pool, capacity, NULL, NULL), PROA_OK);
 }

@@ -20,7 +20,8 @@ static void make(proa_kv_pages *p, proa_dtype dtype)
     static proa_device *d;
     proa_err err = {.status = PROA_OK};
     if (!d && proa_device_open(&d, getenv("PROA_TEST_DEVICE"), &err) != PROA_OK) fail_msg("%s", err.text);
-    assert_int_equal(proa_kv_pages_init(p, d, PAGES, (proa_kv_shape){LAYERS, HEADS, DIM, dtype}, &err), PROA_OK);
+    assert_int_equal(proa_kv_pages_init(p, d, PAGES, proa_kv_one_shape(LAYERS, HEADS, DIM, dtype), &err),
+                     PROA_OK);
 }
 
 static size_t bytes_of(proa_dtype dtype)
@@ -121,7 +122,7 @@ static void pages_beside_go_along(void **state)
     (void)state;
     make(&p, PROA_DTYPE_F32);
     assert_int_equal(proa_kv_pages_init_attached(&beside, &p, p.device,
-                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+                                                 proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_BF16), &err),
                      PROA_OK);
     assert_int_equal(proa_kv_image_bytes(&p), 2 * LAYERS * (bytes_of(PROA_DTYPE_F32) + bytes));
     char *image = proa_kv_images_alloc(&p, 1);
@@ -155,16 +156,16 @@ static void pages_go_to_another_pool(void **state)
     size_t wide = bytes_of(PROA_DTYPE_F32), narrow = bytes_of(PROA_DTYPE_BF16);
     (void)state;
     make(&from, PROA_DTYPE_F32);
-    assert_int_equal(
-        proa_kv_pages_init(&to, from.device, MORE, (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32}, &err),
-        PROA_OK);
+    assert_int_equal(proa_kv_pages_init(&to, from.device, MORE,
+                                        proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_F32), &err),
+                     PROA_OK);
     assert_true(proa_kv_pages_alike(&to, &from));
     assert_int_equal(proa_kv_pages_init_attached(&from_beside, &from, from.device,
-                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+                                                 proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_BF16), &err),
                      PROA_OK);
     assert_false(proa_kv_pages_alike(&to, &from));
     assert_int_equal(proa_kv_pages_init_attached(&to_beside, &to, to.device,
-                                                 (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_BF16}, &err),
+                                                 proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_BF16), &err),
                      PROA_OK);
     assert_true(proa_kv_pages_alike(&to, &from));
     for (int i = 0; i < 3; i++)
@@ -180,7 +181,7 @@ static void pages_go_to_another_pool(void **state)
     }
     check_page(&to, 5, 5, wide);
     assert_int_equal(proa_kv_pages_init(&other, to.device, 4,
-                                        (proa_kv_shape){LAYERS, HEADS, 2 * DIM, PROA_DTYPE_F32}, &err),
+                                        proa_kv_one_shape(LAYERS, HEADS, 2 * DIM, PROA_DTYPE_F32), &err),
                      PROA_OK);
     assert_false(proa_kv_pages_alike(&to, &other));
     proa_kv_pages_release(&other);

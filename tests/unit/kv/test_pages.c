@@ -33,7 +33,7 @@ static int set_up(void **state)
     fixture *f = proa_calloc(1, sizeof *f);
     for (int i = 0; i < 4; i++) f->table[i] = (proa_page_table){.page = f->page[i], .cap = CAP};
     *state = f;
-    return proa_kv_pages_init(&f->pool, host(), PAGES, (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32},
+    return proa_kv_pages_init(&f->pool, host(), PAGES, proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_F32),
                               NULL) == PROA_OK
                ? 0
                : -1;
@@ -45,6 +45,36 @@ static int tear_down(void **state)
     proa_kv_pages_release(&f->pool);
     free(f);
     return 0;
+}
+
+/* Layers of two shapes: those of the other one come last, and a copy of tokens reaches all. */
+static void test_two_shapes(void **state)
+{
+    proa_kv_pages p;
+    proa_kv_shape shape = {LAYERS, HEADS, DIM, PROA_DTYPE_F32, 2, 1, 3 * DIM};
+    (void)state;
+    assert_int_equal(proa_kv_shape_numbers(&shape), 2 * (LAYERS * HEADS * DIM + 2 * 3 * DIM));
+    assert_int_equal(proa_kv_pages_init(&p, host(), PAGES, shape, NULL), PROA_OK);
+    assert_int_equal(proa_kv_pages_bytes(PAGES, shape), p.bytes + p.other->bytes);
+    for (int32_t layer = 0; layer < LAYERS + 2; layer++) {
+        proa_kv kv = proa_kv_pages_layer(&p, layer);
+        int64_t heads = layer < LAYERS ? HEADS : 1, dim = layer < LAYERS ? DIM : 3 * DIM;
+        assert_int_equal(kv.kv_heads, heads);
+        assert_int_equal(kv.head_dim, dim);
+        for (int64_t h = 0; h < heads; h++) /* token 1 of page 2, keys and values */
+            for (int64_t i = 0; i < dim; i++) {
+                ((float *)kv.k)[((2 * heads + h) * PROA_PAGE_TOKENS + 1) * dim + i] = (float)(layer + 1);
+                ((float *)kv.v)[((2 * heads + h) * PROA_PAGE_TOKENS + 1) * dim + i] = (float)-(layer + 1);
+            }
+    }
+    proa_kv_pages_copy(&p, &(proa_kv_copy){.to_page = 5, .from_page = 2, .to = 63, .from = 1, .count = 1});
+    for (int32_t layer = 0; layer < LAYERS + 2; layer++) {
+        proa_kv kv = proa_kv_pages_layer(&p, layer);
+        int64_t at = (6 * kv.kv_heads * PROA_PAGE_TOKENS - 1) * kv.head_dim; /* of the last head */
+        assert_true(((float *)kv.k)[at] == (float)(layer + 1));
+        assert_true(((float *)kv.v)[at + kv.head_dim - 1] == (float)-(layer + 1));
+    }
+    proa_kv_pages_release(&p);
 }
 
 /* Pages that proa_page_table_own(from_token) and then proa_page_table_grow(tokens) take. */
@@ -327,7 +357,7 @@ static void test_follow(void **state)
         s->spare[i] = (proa_page_table){.page = s->page[BEAMS + i], .cap = CAP};
     }
     assert_int_equal(proa_kv_pages_init(&s->pool, host(), BEAMS * CAP,
-                                        (proa_kv_shape){LAYERS, HEADS, DIM, PROA_DTYPE_F32}, NULL),
+                                        proa_kv_one_shape(LAYERS, HEADS, DIM, PROA_DTYPE_F32), NULL),
                      PROA_OK);
     for (int64_t token = 0; token < TOKENS; token++) {
         int32_t parent[BEAMS], there[BEAMS * CAP];
@@ -364,16 +394,16 @@ static void test_follow(void **state)
 static void test_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(proa_kv_pages_bytes(10, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F32}),
+    assert_int_equal(proa_kv_pages_bytes(10, proa_kv_one_shape(4, 2, 16, PROA_DTYPE_F32)),
                      10LL * 4 * 2 * 2 * 64 * 16 * 4 + 90);
-    assert_int_equal(proa_kv_pages_bytes(10, (proa_kv_shape){4, 2, 16, PROA_DTYPE_BF16}),
+    assert_int_equal(proa_kv_pages_bytes(10, proa_kv_one_shape(4, 2, 16, PROA_DTYPE_BF16)),
                      10LL * 4 * 2 * 2 * 64 * 16 * 2 + 90);
-    assert_int_equal(proa_kv_pages_bytes(0, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F16}), 0);
-    assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, (proa_kv_shape){4, 2, 16, PROA_DTYPE_F32}), -1);
-    assert_int_equal(proa_kv_pages_bytes(1, (proa_kv_shape){1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32}),
+    assert_int_equal(proa_kv_pages_bytes(0, proa_kv_one_shape(4, 2, 16, PROA_DTYPE_F16)), 0);
+    assert_int_equal(proa_kv_pages_bytes(INT64_MAX / 2, proa_kv_one_shape(4, 2, 16, PROA_DTYPE_F32)), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, proa_kv_one_shape(1, INT64_MAX / 2, INT64_MAX / 2, PROA_DTYPE_F32)),
                      -1);
-    assert_int_equal(proa_kv_pages_bytes(-1, (proa_kv_shape){1, 1, 1, PROA_DTYPE_F32}), -1);
-    assert_int_equal(proa_kv_pages_bytes(1, (proa_kv_shape){1, 1, 1, PROA_DTYPE_I8}), -1);
+    assert_int_equal(proa_kv_pages_bytes(-1, proa_kv_one_shape(1, 1, 1, PROA_DTYPE_F32)), -1);
+    assert_int_equal(proa_kv_pages_bytes(1, proa_kv_one_shape(1, 1, 1, PROA_DTYPE_I8)), -1);
     assert_int_equal(proa_kv_pages_for(0), 0);
     assert_int_equal(proa_kv_pages_for(64), 1);
     assert_int_equal(proa_kv_pages_for(65), 2);
@@ -384,8 +414,9 @@ static void test_refusals(void **state)
     (void)state;
     proa_kv_pages p;
     proa_err err = {0};
-    assert_int_equal(proa_kv_pages_init(&p, host(), 1 << 30, (proa_kv_shape){1000, 64, 128, PROA_DTYPE_F32}, &err),
-                     PROA_NO_MEMORY);
+    assert_int_equal(
+        proa_kv_pages_init(&p, host(), 1 << 30, proa_kv_one_shape(1000, 64, 128, PROA_DTYPE_F32), &err),
+        PROA_NO_MEMORY);
     assert_non_null(strstr(err.text, "1073741824 pages of 64 tokens need 4503599637034172416 bytes"));
     assert_null(p.memory);
     proa_kv_pages_release(&p);
@@ -406,11 +437,11 @@ static void test_refusals(void **state)
         err = (proa_err){0};
         assert_int_equal(
             proa_kv_pages_init(&p, host(), bad[i].count,
-                               (proa_kv_shape){bad[i].layers, bad[i].heads, bad[i].dim, bad[i].dtype}, &err),
+                               proa_kv_one_shape(bad[i].layers, bad[i].heads, bad[i].dim, bad[i].dtype), &err),
             PROA_INVALID);
         assert_non_null(strstr(err.text, bad[i].text));
     }
-    assert_int_equal(proa_kv_pages_init(&p, host(), 0, (proa_kv_shape){12, 0, 0, PROA_DTYPE_F32}, NULL),
+    assert_int_equal(proa_kv_pages_init(&p, host(), 0, proa_kv_one_shape(12, 0, 0, PROA_DTYPE_F32), NULL),
                      PROA_OK); /* an encoder's */
     proa_page_table none = {0};
     assert_true(proa_page_table_grow(&p, &none, 0));
@@ -425,7 +456,8 @@ static void test_pages_of_no_layers(void **state)
     (void)state;
     proa_kv_pages p;
     proa_page_table table = {.page = (int32_t[4]){0}, .cap = 4};
-    assert_int_equal(proa_kv_pages_init(&p, host(), 8, (proa_kv_shape){0, 0, 0, PROA_DTYPE_F32}, NULL), PROA_OK);
+    assert_int_equal(proa_kv_pages_init(&p, host(), 8, proa_kv_one_shape(0, 0, 0, PROA_DTYPE_F32), NULL),
+                     PROA_OK);
     assert_null(p.memory);
     assert_int_equal(p.bytes, 8 * 9);
     assert_true(proa_page_table_grow(&p, &table, 200));
@@ -465,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_pages_of_no_layers),
+        cmocka_unit_test(test_two_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void make_levels(fixture *f, int64_t pages, int64_t images)
     static const char *const names[] = {"", "salt a", "salt b"};
     memset(f, 0, sizeof *f);
     assert_int_equal(
-        proa_kv_pages_init(&f->pool, host(), pages, (proa_kv_shape){1, 1, 1, PROA_DTYPE_F32}, NULL), PROA_OK);
+        proa_kv_pages_init(&f->pool, host(), pages, proa_kv_one_shape(1, 1, 1, PROA_DTYPE_F32), NULL), PROA_OK);
     assert_int_equal(proa_host_cache_init(&f->below, &f->pool, images, NULL, NULL), PROA_OK);
     proa_prefix_tree_init(&f->tree, &f->pool, images ? &f->below : NULL);
     for (int i = 0; i < 3; i++) f->space[i] = proa_kv_namespace_new(names[i], strlen(names[i]), true);
