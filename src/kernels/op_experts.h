@@ -15,7 +15,7 @@ typedef enum proa_router_kind {
     PROA_ROUTER_SIGMOID, /* p = sigmoid(scores) (DeepSeek-V3, 2024) */
     /* PhiMoE (Liu, Gao, Chen 2023) chooses in k rounds. In each, the expert with the largest score m among those not
      * chosen yet is taken. Its weight is its softmax over the experts whose score s is close to it:
-     * (m - s) / max(|s|, m) <= 2 * jitter. `correction`, groups and `renormalise` are not used. */
+     * (m - s) / max(|s|, m) <= 2 * jitter. `correction`, `scales`, groups and `renormalise` are not used. */
     PROA_ROUTER_SPARSEMIXER
 } proa_router_kind;
 
@@ -26,6 +26,7 @@ typedef struct proa_router {
     int32_t chosen;          /* k */
     bool renormalise;        /* divide the weights by their sum + 1e-20 */
     float scale;             /* then multiply them by this; 0 means 1 */
+    const float *scales;     /* [E], and each by that of its expert (Gemma 4); NULL: not */
     float jitter;            /* SPARSEMIXER only */
     const float *correction; /* [E], added to p for the choice but not in the weights (DeepSeek-V3); NULL: none */
     /* Group-limited routing (DeepSeek-V2): experts are in `groups` groups of E / groups neighbours. Only experts of the

@@ -39,8 +39,8 @@ static void route_case(tester *t, int64_t rows, int64_t experts, proa_router r, 
                .alias = {-1, -1},
                .input = {x.view},
                .router = &r};
-    LABEL(&s, "kind %d rows %d experts %d chosen %d groups %d correction %d scores %d", (int)r.kind,
-          (int)rows, (int)experts, (int)r.chosen, (int)r.groups, r.correction != NULL, variant);
+    LABEL(&s, "kind %d rows %d experts %d chosen %d groups %d correction %d scales %d scores %d", (int)r.kind,
+          (int)rows, (int)experts, (int)r.chosen, (int)r.groups, r.correction != NULL, r.scales != NULL, variant);
     check_scene(t, &s, TOL_MATH);
     canvas_free(&s.out), canvas_free(&x);
 }
@@ -53,6 +53,9 @@ static void route_experts(tester *t, int64_t rows, int64_t experts, int32_t chos
     for (int variant = 0; variant < 3; variant++) {
         proa_router r = {.kind = PROA_ROUTER_SOFTMAX, .chosen = chosen, .renormalise = variant != 1};
         route_case(t, rows, experts, r, variant);
+        r.scales = correction;
+        route_case(t, rows, experts, r, variant);
+        r.scales = NULL;
         r.kind = PROA_ROUTER_SIGMOID, r.scale = 2.5f, r.correction = variant ? correction : NULL;
         route_case(t, rows, experts, r, variant);
         r = (proa_router){.kind = PROA_ROUTER_SPARSEMIXER, .chosen = chosen, .jitter = 0.1f};

@@ -632,9 +632,9 @@ static void route(proa_ctx *c, proa_view weights, int32_t *ids, proa_view scores
     PROA_UNUSED(c);
     proa_router router = *r;
     cover_view(weights), cover(ids, scores.shape[0] * r->chosen * 4), cover_view(scores);
-    cover(r->correction, scores.shape[1] * 4);
+    cover(r->correction, scores.shape[1] * 4), cover(r->scales, scores.shape[1] * 4);
     upload_covered();
-    router.correction = device_ptr(r->correction);
+    router.correction = device_ptr(r->correction), router.scales = device_ptr(r->scales);
     device->ops->route(ctx(), device_view(weights), device_ptr(ids), device_view(scores), &router);
     download_covered();
 }

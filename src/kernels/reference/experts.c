@@ -91,8 +91,10 @@ static void choose_best(routing *s, float *weights, int32_t *ids)
         ids[i] = best_of(s->key, 0, s->experts, ids, i);
         sum += s->p[ids[i]];
     }
-    for (int32_t i = 0; i < r->chosen; i++)
-        weights[i] = (float)((r->renormalise ? s->p[ids[i]] / (sum + 1e-20) : s->p[ids[i]]) * scale);
+    for (int32_t i = 0; i < r->chosen; i++) {
+        double p = r->renormalise ? s->p[ids[i]] / (sum + 1e-20) : s->p[ids[i]];
+        weights[i] = (float)(p * scale * (r->scales ? (double)r->scales[ids[i]] : 1));
+    }
 }
 
 /* One round of sparsemixer: the weight of expert `best` among those that are not in ids[0, n). */

@@ -93,7 +93,8 @@ __device__ static void choose_best(const route_call &a, const float *x, float *w
     }
     __syncwarp();
     float divisor = a.r.renormalise ? total + 1e-20f : 1.0f;
-    for (int i = lane; i < a.r.chosen; i += LANES) weights[i] = p[ids[i]] / divisor * scale;
+    for (int i = lane; i < a.r.chosen; i += LANES)
+        weights[i] = p[ids[i]] / divisor * scale * (a.r.scales ? a.r.scales[ids[i]] : 1.0f);
 }
 
 __device__ static void choose_mixed(const route_call &a, const float *x, float *weights, int32_t *ids,

@@ -105,6 +105,7 @@ __device__ static void route_few(const route_call &a, int row, const float (&x)[
     float divisor = a.r.renormalise ? chosen.total + 1e-20f : 1.0f, scale = a.r.scale == 0.0f ? 1.0f : a.r.scale;
     if (lane >= a.r.chosen) return;
     a.ids[(int64_t)row * a.r.chosen + lane] = finite ? chosen.id : lane;
+    if (a.r.scales && finite) scale *= a.r.scales[chosen.id];
     a.weights[row * a.weights_row + lane] = finite ? chosen.probability / divisor * scale : NAN;
 }
 
