@@ -317,11 +317,24 @@ ROWS |= {
                 "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}})),
 }
+# Two layers that share keys and values with the last ones before them of their kind; inputs for each layer.
+GEMMA4_SMALL = dict(GEMMA4, hidden_size=48, num_hidden_layers=4, num_kv_shared_layers=2, use_double_wide_mlp=True, intermediate_size=40,
+                    layer_types=2 * ["sliding_attention", "full_attention"])
+ROWS |= {
+    "gemma4_moe": lambda: transformers.Gemma4Config(
+        text_config=dict(
+            GEMMA4, hidden_size=48, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], hidden_size_per_layer_input=0,
+            attention_k_eq_v=True, num_global_key_value_heads=1, enable_moe_block=True, num_experts=5, top_k_experts=2,
+            moe_intermediate_size=24, use_bidirectional_attention="vision"),
+        vision_config={"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2,
+                       "head_dim": 8, "patch_size": 4, "position_embedding_size": 16}),
+    "gemma4_small": lambda: transformers.Gemma4TextConfig(hidden_size_per_layer_input=10, **GEMMA4_SMALL),
+}
 # Their last norm has no weights that could make up for small embeddings, or there is none.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4"), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe"), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -571,6 +584,8 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         stored_plus_one = plus_one and "linear_attn.norm" not in name
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
+        elif name.endswith(("router.scale", "per_expert_scale")):
+            p.data = 1.0 + 0.2 * values
         elif name.endswith("weight") and any(n in name for n in norms):
             last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight", "japanese.final_layer_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)

@@ -329,6 +329,9 @@ static proa_status check_session_input(const proa_decoder_session *s, const proa
     PROA_TRY(check_sequence(s, in->sequence, err));
     if (!in->ids == !in->embeddings)
         return PROA_FAIL(err, INVALID, "session: sequence %d needs either ids or embeddings", in->sequence);
+    if (in->embeddings && s->engine->model->config.layer_input)
+        return PROA_FAIL(err, UNSUPPORTED, "session: embeddings of a %s, whose layers have inputs of their own",
+                         s->engine->model->arch->name);
     if (in->count < 1 || in->count > PROA_CONTEXT_MAX)
         return PROA_FAIL(err, INVALID, "session: %lld tokens for sequence %d, at least 1 is needed",
                          (long long)in->count, in->sequence);

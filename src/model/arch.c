@@ -172,6 +172,8 @@ static const struct size_range {
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
     SIZE(conv_width, 0, PROA_CONV_WIDTH_MAX),
     SIZE(draft_vocab, 0, PROA_VOCAB_MAX),
+    SIZE(layer_input, 0, PROA_HIDDEN_MAX),
+    SIZE(layer_vocab, 0, PROA_VOCAB_MAX),
     SIZE(other_head_dim, 0, PROA_HEAD_DIM_MAX),
     SIZE(other_kv_heads, 0, PROA_HEADS_MAX),
     SIZE(states, 0, PROA_TAPS_MAX *(int64_t)PROA_HIDDEN_MAX),
@@ -357,6 +359,8 @@ double proa_slot_factor(const proa_config *c, proa_weight_slot slot)
     case PROA_SLOT_UP: return c->factors.ffn_up;
     case PROA_SLOT_DOWN: return c->factors.ffn_out;
     case PROA_SLOT_SHARED_DOWN: return c->factors.shared_out;
+    case PROA_SLOT_LAYER_PROJECT: return c->factors.layer_project;
+    case PROA_SLOT_ROUTER: return c->factors.router;
     default: return 0;
     }
 }
@@ -420,6 +424,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_TAPS: return c->conv_taps;
     case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
     case PROA_DIM_PAIR: return 2 * c->hidden;
+    case PROA_DIM_LAYER_INPUT: return c->layer_input;
+    case PROA_DIM_LAYER_INPUTS: return c->layers * c->layer_input;
+    case PROA_DIM_LAYER_VOCAB: return c->layer_vocab;
     case PROA_DIM_STATES: return c->states;
     case PROA_DIM_DRAFT_VOCAB: return c->draft_vocab;
     }
@@ -462,6 +469,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_X:
     case PROA_REG_N:
     case PROA_REG_D:
+    case PROA_REG_EXPERT_D:
     case PROA_REG_KEPT:
     case PROA_REG_MEANS:
     case PROA_REG_BLOCKS:
@@ -505,6 +513,9 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_SQUARES: return proa_round_up(c->recall_groups, 4); /* devices add 16 bytes at a time */
     case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
     case PROA_REG_STATES: return c->states;
+    case PROA_REG_LAYER_INPUTS:
+    case PROA_REG_LAYER_PROJECT: return proa_dim_size(c, PROA_DIM_LAYER_INPUTS);
+    case PROA_REG_LAYER_GATE: return c->layer_input;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

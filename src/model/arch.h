@@ -57,7 +57,11 @@
     R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
     R(SUM_PART, "sum_part")     /* [T, inputs of a product / ranks]: what this rank has of them, */          \
     R(SUM_PADDED, "sum_padded") /* [T, ranks * the same]: if some ranks have fewer, and */                   \
-    R(SUM_IN, "sum_in")         /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */
+    R(SUM_IN, "sum_in")         /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */                    \
+    R(LAYER_INPUTS, "layer_inputs")   /* [T, layers * layer_input]: inputs of each layer */                  \
+    R(LAYER_PROJECT, "layer_project") /* [T, the same]: what the embeddings give to them */                  \
+    R(LAYER_GATE, "layer_gate")       /* [T, layer_input] */                                                 \
+    R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -71,6 +75,9 @@ typedef enum proa_reg {
 #define PROA_SLOT_LIST(W)                                                                                    \
     W(TOKENS, "tokens", NONE)                                                                                \
     W(POSITIONS, "positions", NONE)                                                                          \
+    W(LAYER_TOKENS, "layer_tokens", NONE)                                                                    \
+    W(LAYER_PROJECT, "layer_project", NONE)                                                                  \
+    W(LAYER_PROJECT_NORM, "layer_project_norm", NONE)                                                        \
     W(TYPES, "types", NONE)                                                                                  \
     W(TASKS, "tasks", NONE)                                                                                  \
     W(INV_FREQ, "inv_freq", NONE)                                                                            \
@@ -125,6 +132,11 @@ typedef enum proa_reg {
     W(ACT_PARAMS, "act_params", NONE)                                                                        \
     W(ROUTER, "router", NONE)                                                                                \
     W(CORRECTION, "correction", NONE)                                                                        \
+    W(EXPERT_SCALES, "expert_scales", NONE)                                                                  \
+    W(ROUTER_NORM, "router_norm", NONE)                                                                      \
+    W(EXPERT_NORM, "expert_norm", NONE)                                                                      \
+    W(EXPERT_OUT_NORM, "expert_out_norm", NONE)                                                              \
+    W(DENSE_OUT_NORM, "dense_out_norm", NONE)                                                                \
     W(EXPERT_UP, "expert_up", ROWS)                                                                          \
     W(EXPERT_DOWN, "expert_down", COLUMNS)                                                                   \
     W(EXPERT_BIAS, "expert_bias", NONE)                                                                      \
@@ -135,6 +147,9 @@ typedef enum proa_reg {
     W(SHARED_DOWN, "shared_down", COLUMNS)                                                                   \
     W(FFN_OUT_NORM, "ffn_out_norm", NONE)                                                                    \
     W(LAYER_SCALE, "layer_scale", NONE)                                                                      \
+    W(LAYER_GATE, "layer_gate", NONE)                                                                        \
+    W(LAYER_UP, "layer_up", NONE)                                                                            \
+    W(LAYER_INPUT_NORM, "layer_input_norm", NONE)                                                            \
     W(FINAL_NORM, "final_norm", NONE)                                                                        \
     W(PROJECT_OUT, "project_out", NONE)                                                                      \
     W(HEAD, "head", ROWS)                                                                                    \
@@ -203,6 +218,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
     S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */       \
+    S(GATE_LAYER, "gate_layer")     /* out = act(out) * the columns of in that are this layer's */           \
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
     S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
@@ -245,15 +261,16 @@ typedef enum proa_step_op {
     C(QUERY_SCALE, c->query_scale.beta != 0)  /* queries are scaled by their positions */                    \
     C(ROTATED, proa_config_rotates(c, layer)) /* the layer has rotary positions */                           \
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
-    C(FFN, proa_config_has_ffn(c, layer))         /* the layer has an FFN: */                                \
-    C(EXPERTS, proa_config_has_experts(c, layer)) /* it is a mixture of experts */                           \
-    C(DENSE, proa_config_has_dense(c, layer))     /* or it is dense */                                       \
-    C(ATTENDS, proa_config_attends(c, layer))     /* the layer has attention */                              \
-    C(OWN_KV, proa_config_owns_kv(c, layer))      /* of keys and values that it makes itself */              \
-    C(K_IS_V, proa_config_k_is_v(c, layer))       /* these are one product */                                \
-    C(K_AND_V, !proa_config_k_is_v(c, layer))     /* or two */                                               \
-    C(RECURS, proa_config_recurs(c, layer))       /* or a recurrent state */                                 \
-    C(MIX_BIAS, c->mix_bias)                      /* the products of a recurrent layer have biases */        \
+    C(FFN, proa_config_has_ffn(c, layer))          /* the layer has an FFN: */                               \
+    C(EXPERTS, proa_config_has_experts(c, layer))  /* it is a mixture of experts */                          \
+    C(DENSE, proa_config_has_dense(c, layer))      /* or it is dense */                                      \
+    C(ATTENDS, proa_config_attends(c, layer))      /* the layer has attention */                             \
+    C(OWN_KV, proa_config_owns_kv(c, layer))       /* of keys and values that it makes itself */             \
+    C(BORROWED_KV, !proa_config_owns_kv(c, layer)) /* or of those of an earlier layer */                     \
+    C(K_IS_V, proa_config_k_is_v(c, layer))        /* these are one product */                               \
+    C(K_AND_V, !proa_config_k_is_v(c, layer))      /* or two */                                              \
+    C(RECURS, proa_config_recurs(c, layer))        /* or a recurrent state */                                \
+    C(MIX_BIAS, c->mix_bias)                       /* the products of a recurrent layer have biases */       \
     C(MIX_OUT_BIAS, c->mix_out_bias)                                                                         \
     C(RECALL_NORMED, !c->recall_plain)      /* the output of a recurrent state is normed, and gated */       \
     C(RECALL_PLAIN, c->recall_plain)        /* or only gated */                                              \
@@ -284,6 +301,7 @@ typedef enum proa_step_op {
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
+    C(LAYER_INPUTS, c->layer_input > 0) /* each layer has inputs of its own */                               \
     C(TYPED, c->types > 0)             /* token types are embedded */                                        \
     C(GLOBALS, c->globals != 0)       /* some tokens see all others and are seen by all */                   \
     C(SIDE_BLOCKS, c->side_block > 0) /* sums of blocks are side keys of attention */                        \
@@ -314,7 +332,7 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditi
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
      PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) |         \
-     PROA_IF(K_AND_V))
+     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -411,6 +429,9 @@ typedef enum proa_dim {
     PROA_DIM_TAPS,       /* conv_taps */
     PROA_DIM_WINDOW,     /* conv_width * hidden */
     PROA_DIM_PAIR,       /* 2 hidden */
+    PROA_DIM_LAYER_INPUT,
+    PROA_DIM_LAYER_INPUTS, /* of all layers */
+    PROA_DIM_LAYER_VOCAB,
     PROA_DIM_STATES,
     PROA_DIM_DRAFT_VOCAB
 } proa_dim;
@@ -432,6 +453,7 @@ enum proa_name_flags {
     PROA_PER_KV_HEAD = 1 << 4, /* the same of k */
     PROA_OF_HEADS = 1 << 5, /* a matrix for each head, by a load action that takes it from the rows of the head */
     PROA_LOAD_ONLY = 1 << 6, /* read while the model is loaded, not kept */
+    PROA_UNUSED = 1 << 8,    /* a checkpoint may have it, and it is not read */
     PROA_PROJECTED = 1 << 7 /* MATRIX, TRANSPOSED: not kept; the relative positions projected by it are, in f32 */
 };
 

@@ -611,10 +611,17 @@ static const proa_weights_tensor *find_values(const binder *b, const wanted *w)
     return find_tensor(b, name);
 }
 
+static void skip_tensor(const binder *b, const char *name)
+{
+    const proa_weights_tensor *t = b->weights ? find_tensor(b, name) : NULL;
+    if (t) b->used[t - proa_weights_at(b->weights, 0)] = true;
+}
+
 static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     const proa_params *stack = &b->out[row->stack];
     wanted w = want_tensor(b, row, layer, number);
+    if (row->flags & PROA_UNUSED) return skip_tensor(b, w.name), PROA_OK;
     const proa_weights_tensor *t = find_or_make(b, &w);
     if (!t) return row->flags & PROA_IF(PRESENT) ? PROA_OK : fail_missing(b, &w);
     if (t->final && row->load == PROA_LOAD_HEAD_VALUES) t = find_values(b, &w);

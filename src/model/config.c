@@ -315,6 +315,23 @@ int64_t proa_config_rotary_dim(const proa_config *c, bool local)
     return c->other_heads && !local ? c->other_head_dim : c->rotary_dim;
 }
 
+proa_status proa_config_share_kv(proa_config *c, int64_t shared, proa_arena *arena, proa_err *err)
+{
+    int64_t own = c->layers - shared;
+    c->kv_sources = PROA_ARENA_NEW(arena, int32_t, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        int64_t source = i < own ? i : own - 1;
+        while (source >= 0 && proa_config_window(c, source) != proa_config_window(c, i)) source--;
+        if (source < 0)
+            return PROA_FAIL(err, INVALID,
+                             "layer %lld shares keys and values, but no layer before layer %lld is of its "
+                             "type",
+                             (long long)i, (long long)own);
+        c->kv_sources[i] = (int32_t)source;
+    }
+    return PROA_OK;
+}
+
 int64_t proa_config_kv_source(const proa_config *c, int64_t layer)
 {
     return c->kv_sources ? c->kv_sources[layer] : layer;

@@ -25,7 +25,7 @@ typedef struct proa_relative_params {
 
 /* Factors of single products (PROA_FACTOR; muP), and of the parts of MIX: of v, B, C, rates and gates. 0 means 1. */
 typedef struct proa_factors {
-    double mix, mix_out, attention_out, ffn_up, ffn_out, shared_out;
+    double mix, mix_out, attention_out, ffn_up, ffn_out, shared_out, layer_project, router;
     double parts[5];
 } proa_factors;
 
@@ -37,7 +37,11 @@ typedef struct proa_config {
     bool *other_heads;
     int64_t other_head_dim, other_kv_heads;
     int64_t *ffn_sizes; /* [layers] of a layer's FFN, of which `ffn` is the largest; NULL: all have `ffn` */
-    int64_t context;    /* positions: of the learned table, or max_position_embeddings */
+    /* Inputs of each layer beside the residual stream (Gemma 4, Gemma 3n): their width, 0: there are none; the rows of
+     * their table, and what multiplies them. */
+    int64_t layer_input, layer_vocab;
+    double layer_embed_scale;
+    int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t head_embed;      /* columns of the head of a masked language model; read as 0: embed */
@@ -112,9 +116,9 @@ typedef struct proa_config {
     proa_query_scale query_scale;    /* factors of queries by position; beta 0: none */
     double attention_cap, logit_cap; /* soft caps of scores and of logits; 0: none */
     double qkv_clip;                 /* q, k and v are limited to +-this; 0: not */
-    double stream_scale;             /* X = this * the normed copy, to which the sublayer adds (ChatGLM-6B) */
-    double alibi_max;                /* the slopes' largest exponent; 0: no ALiBi */
-    double alibi_scale;              /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
+    double stream_scale; /* of the steps SCALE: of the normed copy to which a sublayer adds (ChatGLM-6B) */
+    double alibi_max;    /* the slopes' largest exponent; 0: no ALiBi */
+    double alibi_scale;  /* multiplies the slopes; 0: 1 (Falcon's 1 / sqrt(head_dim)) */
     /* rotary positions: how many numbers of a head are rotated, and by which frequencies. Layers with a window use
      * local_rope if its theta is not 0 (Gemma 3) */
     int64_t rotary_dim;
@@ -266,6 +270,10 @@ int64_t proa_config_ffn(const proa_config *c, int64_t layer);
 /* Numbers of a head that are rotated: in layers with a window if these have a rope of their own (local), or in the
  * others. */
 int64_t proa_config_rotary_dim(const proa_config *c, bool local);
+/* Sets kv_sources: the last `shared` layers attend to keys and values of the last layer before them of their kind, with
+ * a window or without. INVALID if there is none. Windows are read before. */
+PROA_MUST_CHECK proa_status proa_config_share_kv(proa_config *c, int64_t shared, proa_arena *arena,
+                                                 proa_err *err);
 /* The layer whose keys and values this one attends to. */
 int64_t proa_config_kv_source(const proa_config *c, int64_t layer);
 /* Whether it makes them itself; layer < 0: whether some layer does. */

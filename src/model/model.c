@@ -159,7 +159,7 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
         return PROA_FAIL(err, UNSUPPORTED,
                          "%s: option 'tp': a %s has experts of a latent width, which are of one rank", path,
                          m->arch->name);
-    proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, err);
+    proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, &m->config, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);
     if (status != PROA_OK) proa_err_prefix(err, "%s", path);

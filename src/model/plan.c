@@ -135,7 +135,8 @@ static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int s
 static bool lives_whole_step(const proa_plan *plan, int reg)
 {
     return reg == PROA_REG_X || reg == PROA_REG_KEPT || reg == PROA_REG_MEANS || reg == PROA_REG_ROPE ||
-           reg == PROA_REG_LOCAL_ROPE || reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
+           reg == PROA_REG_LAYER_INPUTS || reg == PROA_REG_LOCAL_ROPE || reg == PROA_REG_BLOCK_ROPE ||
+           (reg == PROA_REG_OUT && plan->headless);
 }
 
 static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step, bool ranks)

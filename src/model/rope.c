@@ -33,8 +33,9 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
         return PROA_OK;
     }
     return PROA_FAIL(
-        err,
-        UNSUPPORTED, "rope type '%.*s' is not supported (default, linear, dynamic, llama3, yarn, longrope, proportional are)",
+        err, UNSUPPORTED,
+        "rope type '%.*s' is not supported (default, linear, dynamic, llama3, yarn, longrope and "
+        "proportional are)",
         (int)type.len, type.ptr);
 }
 

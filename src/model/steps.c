@@ -34,7 +34,8 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     switch (r) {
     case PROA_REG_PART: return part_dtype(f);
     case PROA_REG_X:
-    case PROA_REG_D: return f->m->stream;
+    case PROA_REG_D:
+    case PROA_REG_EXPERT_D: return f->m->stream;
     case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
     case PROA_REG_HN:
     case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */
@@ -43,6 +44,9 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:
     case PROA_REG_GATE:
+    case PROA_REG_LAYER_INPUTS:
+    case PROA_REG_LAYER_PROJECT:
+    case PROA_REG_LAYER_GATE:
     case PROA_REG_SQUARES:
     case PROA_REG_RATES: /* a decay near 1 has few digits to lose */
     case PROA_REG_ROPE:
@@ -147,7 +151,8 @@ static proa_view rotated_heads(const proa_step_frame *f, proa_view qkv)
 /* Gemma's is rounded to the embedding table's type, in which transformers keeps it; with --dtype f32 that is f32. */
 static float embed_scale(const proa_step_frame *f, const proa_step *s, proa_dtype table)
 {
-    float scale = (float)f->m->config.embed_scale;
+    const proa_config *c = &f->m->config;
+    float scale = (float)(s->w == PROA_SLOT_LAYER_TOKENS ? c->layer_embed_scale : c->embed_scale);
     uint16_t narrow;
     if (!(s->flags & PROA_SCALED)) return 1;
     bool wide = f->m->formats.given && f->m->formats.main == PROA_WFMT_F32;
@@ -229,8 +234,10 @@ static void norm_rows(const proa_step_frame *f, proa_view y, proa_view x, proa_w
 
 static void do_norm(const proa_step_frame *f, const proa_step *s)
 {
-    proa_view y = output_view(f, s), x = proa_frame_register(f, s->in);
-    norm_rows(f, s->flags & PROA_ADD ? x : y, x, s->w);
+    proa_view y = output_view(f, s), x = proa_frame_register(f, s->in), normed = s->flags & PROA_ADD ? x : y;
+    int64_t width = layer_param(f, s->w)->rows, groups = width ? x.shape[1] / width : 1;
+    if (groups > 1) norm_rows(f, proa_view_heads(normed, groups), proa_view_heads(x, groups), s->w);
+    else norm_rows(f, normed, x, s->w);
     if (s->flags & PROA_ADD) f->m->ctx.ops->add(&f->m->ctx, y, y, x);
 }
 
@@ -420,7 +427,9 @@ static void do_route(const proa_step_frame *f, const proa_step *s)
 {
     proa_router r = f->m->config.router;
     const proa_param *correction = layer_param(f, s->w);
+    const proa_param *scales = layer_param(f, PROA_SLOT_EXPERT_SCALES);
     if (correction->parts) r.correction = correction->values;
+    if (scales->parts) r.scales = scales->values;
     f->m->ctx.ops->route(&f->m->ctx, proa_frame_register(f, s->out),
                          proa_frame_register(f, PROA_REG_EXPERT_IDS).data, proa_frame_register(f, s->in), &r);
 }
@@ -446,6 +455,14 @@ static void do_experts(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->experts(&f->m->ctx, y, proa_frame_register(f, s->in),
                            proa_frame_register(f, PROA_REG_EXPERT_W),
                            proa_frame_register(f, PROA_REG_EXPERT_IDS).data, &e);
+}
+
+static void do_gate_layer(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
+    proa_view own = proa_view_cols(x, f->layer * c->layer_input, (f->layer + 1) * c->layer_input);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, y, own, c->act);
 }
 
 static void do_sigmoid_mul(const proa_step_frame *f, const proa_step *s)
@@ -932,6 +949,7 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_HEADS_LINEAR] = do_heads_linear,
     [PROA_STEP_ROUTE] = do_route,
     [PROA_STEP_EXPERTS] = do_experts,
+    [PROA_STEP_GATE_LAYER] = do_gate_layer,
     [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,
     [PROA_STEP_GATHER] = do_gather,
     [PROA_STEP_ALL_REDUCE] = do_all_reduce,

@@ -40,7 +40,8 @@ static void route_case(tester *t, int64_t rows, int64_t experts, proa_router r, 
                .input = {x.view},
                .router = &r};
     LABEL(&s, "kind %d rows %d experts %d chosen %d groups %d correction %d scales %d scores %d", (int)r.kind,
-          (int)rows, (int)experts, (int)r.chosen, (int)r.groups, r.correction != NULL, r.scales != NULL, variant);
+          (int)rows, (int)experts, (int)r.chosen, (int)r.groups, r.correction != NULL, r.scales != NULL,
+          variant);
     check_scene(t, &s, TOL_MATH);
     canvas_free(&s.out), canvas_free(&x);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_gemma4.c - the text models of Gemma 4: Gemma 3 with plain norms, normed values, scores that are not scaled, and
  * a factor for each layer. Layers without a window have heads of another size, whose keys may be their values, too, and
- * rotate a part of them. Multimodal checkpoints are read as text models. Facts: transformers' modeling_gemma4.py,
- * 5.24. */
+ * rotate a part of them. In the small ones the last layers read keys and values of earlier ones, and each layer adds
+ * what a table of its own has for the token. A mixture of experts is beside the dense FFN. Multimodal checkpoints are
+ * read as text models. Facts: transformers' modeling_gemma4.py, 5.24. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -26,12 +27,17 @@ static const proa_key keys[] = {
     SWITCH    ("attention_k_eq_v",        k_is_v,         0),
     END_KEYS};
 
-#define L "language_model.model.layers.%d."
+#define P "language_model.model."
+#define L P "layers.%d."
 /* The part of QKV that is the keys' or the values': the keys' tensor is read a second time where it makes both. */
 #define KV_PARTS(ROLE, SUFFIX, SLOT, COLS, flags) \
-    TENSOR(L "self_attn.k_proj." SUFFIX, SLOT, ROLE, KV, COLS, (flags)),                            \
-    TENSOR(L "self_attn.v_proj." SUFFIX, SLOT, ROLE, KV, COLS, (flags) | PROA_IF(K_AND_V)),         \
-    TENSOR(L "self_attn.k_proj." SUFFIX, SLOT, ROLE, KV, COLS, (flags) | PROA_IF(K_IS_V) | PROA_SHARED)
+    TENSOR(L "self_attn.k_proj." SUFFIX, SLOT, ROLE, KV, COLS, (flags) | PROA_IF(OWN_KV)),                       \
+    TENSOR(L "self_attn.v_proj." SUFFIX, SLOT, ROLE, KV, COLS, (flags) | PROA_IF(OWN_KV) | PROA_IF(K_AND_V)),    \
+    TENSOR(L "self_attn.k_proj." SUFFIX, SLOT, ROLE, KV, COLS,                                                   \
+           (flags) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) | PROA_SHARED),                                           \
+    UNREAD(L "self_attn.k_proj." SUFFIX), UNREAD(L "self_attn.v_proj." SUFFIX)
+/* Of layers that read those of another one; the published files have them all the same. */
+#define UNREAD(name) TENSOR(name, K_NORM, VECTOR, HEAD, NONE, PROA_UNUSED | PROA_IF(BORROWED_KV))
 static const proa_name tensors[] = {
     TABLE    ("language_model.model.embed_tokens.weight", TOKENS, VOCAB, HIDDEN),
     VECTOR   (L "input_layernorm.weight",             ATTN_NORM,     HIDDEN),
@@ -40,8 +46,9 @@ static const proa_name tensors[] = {
     VECTOR_IF(ATTN_BIAS, L "self_attn.q_proj.bias",   QKV_B,         Q),
     KV_PARTS (VECTOR, "bias",                         QKV_B,         NONE,   PROA_IF(ATTN_BIAS)),
     VECTOR   (L "self_attn.q_norm.weight",            Q_NORM,        HEAD),
-    VECTOR   (L "self_attn.k_norm.weight",            K_NORM,        HEAD),
-    VECTOR_LOADED(ONES, L "self_attn.v_norm.weight",  V_NORM,        HEAD),
+    VECTOR_IF(OWN_KV, L "self_attn.k_norm.weight",    K_NORM,        HEAD),
+    VECTOR_LOADED_IF(OWN_KV, ONES, L "self_attn.v_norm.weight", V_NORM, HEAD),
+    UNREAD   (L "self_attn.k_norm.weight"),
     MATRIX   (L "self_attn.o_proj.weight",            O,             HIDDEN, Q),
     VECTOR_IF(ATTN_BIAS, L "self_attn.o_proj.bias",   O_B,           HIDDEN),
     VECTOR   (L "post_attention_layernorm.weight",    ATTN_OUT_NORM, HIDDEN),
@@ -51,6 +58,20 @@ static const proa_name tensors[] = {
     MATRIX   (L "mlp.down_proj.weight",               DOWN,          HIDDEN, FFN),
     VECTOR   (L "post_feedforward_layernorm.weight",  FFN_OUT_NORM,  HIDDEN),
     VECTOR_LOADED(SPREAD, L "layer_scalar",           LAYER_SCALE,   HIDDEN),
+    VECTOR_IF(EXPERTS, L "post_feedforward_layernorm_1.weight", DENSE_OUT_NORM,  HIDDEN),
+    VECTOR_IF(EXPERTS, L "router.scale",                        ROUTER_NORM,     HIDDEN),
+    MATRIX_IF(EXPERTS, L "router.proj.weight",                  ROUTER,          EXPERTS, HIDDEN),
+    VECTOR_IF(EXPERTS, L "router.per_expert_scale",             EXPERT_SCALES,   EXPERTS),
+    VECTOR_IF(EXPERTS, L "pre_feedforward_layernorm_2.weight",  EXPERT_NORM,     HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, L "experts.gate_up_proj",         EXPERT_UP,       EXPERT_GATED, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, L "experts.down_proj",            EXPERT_DOWN,     HIDDEN, EXPERT_FFN),
+    VECTOR_IF(EXPERTS, L "post_feedforward_layernorm_2.weight", EXPERT_OUT_NORM, HIDDEN),
+    TENSOR   (P "embed_tokens_per_layer.weight", LAYER_TOKENS, TABLE, LAYER_VOCAB, LAYER_INPUTS, IF(LAYER_INPUTS)),
+    MATRIX_IF(LAYER_INPUTS, P "per_layer_model_projection.weight", LAYER_PROJECT,      LAYER_INPUTS, HIDDEN),
+    VECTOR_IF(LAYER_INPUTS, P "per_layer_projection_norm.weight",  LAYER_PROJECT_NORM, LAYER_INPUT),
+    MATRIX_IF(LAYER_INPUTS, L "per_layer_input_gate.weight",       LAYER_GATE,         LAYER_INPUT,  HIDDEN),
+    MATRIX_IF(LAYER_INPUTS, L "per_layer_projection.weight",       LAYER_UP,           HIDDEN, LAYER_INPUT),
+    VECTOR_IF(LAYER_INPUTS, L "post_per_layer_input_norm.weight",  LAYER_INPUT_NORM,   HIDDEN),
     VECTOR   ("language_model.model.norm.weight",     FINAL_NORM,    HIDDEN),
     MATRIX_IF(UNTIED, "language_model.lm_head.weight", HEAD,         VOCAB,  HIDDEN),
     TIED_HEAD("language_model.model.embed_tokens.weight"),
@@ -62,7 +83,14 @@ static const char *const unused[] = {"model.vision_tower.", "model.embed_vision.
                                      "model.embed_audio.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
-static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
+/* Inputs of the layers: a table's rows and a normed product of the embeddings, (a + b) / sqrt(2). */
+static const proa_step embed[] = {
+    EMBED_TO(X, TOKENS, SCALED),
+    EMBED_TO(LAYER_INPUTS, LAYER_TOKENS, SCALED | IF(LAYER_INPUTS)),
+    LINEAR  (X, LAYER_PROJECT, LAYER_PROJECT, FACTOR | IF(LAYER_INPUTS)),
+    STEP    (NORM, LAYER_PROJECT, LAYER_INPUTS, LAYER_PROJECT_NORM, ADD | IF(LAYER_INPUTS)),
+    STEP_BARE(SCALE, LAYER_INPUTS, LAYER_INPUTS, IF(LAYER_INPUTS)),
+    ROPE_TABLE, LOCAL_ROPE_TABLE, END};
 static const proa_step layer[] = {
     NORM         (X, N,   ATTN_NORM),
     LINEAR       (N, QKV, QKV,  0),
@@ -77,7 +105,18 @@ static const proa_step layer[] = {
     NORM         (X, N,   FFN_NORM),
     LINEAR_GATED (N, F,   UP,   0),
     LINEAR       (F, D,   DOWN, 0),
+    NORM_IF      (EXPERTS, D, D, DENSE_OUT_NORM),
+    NORM_IF      (EXPERTS, X, N, ROUTER_NORM),
+    LINEAR       (N, ROUTER, ROUTER, FACTOR | IF(EXPERTS)),
+    ROUTE        (CORRECTION),
+    NORM_IF      (EXPERTS, X, N, EXPERT_NORM),
+    EXPERTS      (N, EXPERT_D, 0),
+    STEP         (NORM, EXPERT_D, D, EXPERT_OUT_NORM, ADD | IF(EXPERTS)),
     NORM_ADD     (D, X,   FFN_OUT_NORM),
+    LINEAR       (X, LAYER_GATE, LAYER_GATE, IF(LAYER_INPUTS)),
+    GATE_LAYER   (LAYER_INPUTS, LAYER_GATE,  IF(LAYER_INPUTS)),
+    LINEAR       (LAYER_GATE, D, LAYER_UP,   IF(LAYER_INPUTS)),
+    STEP         (NORM, D, X, LAYER_INPUT_NORM, ADD | IF(LAYER_INPUTS)),
     SCALE_COLUMNS(X, X,   LAYER_SCALE),
     END};
 static const proa_step head[] = {LM_HEAD(CAPPED)};
@@ -151,39 +190,84 @@ static proa_status read_rope(proa_config *c, const proa_json *json, proa_arena *
     return PROA_FAIL(err, UNSUPPORTED, "'rope_parameters' other than default and proportional are not supported");
 }
 
-/* What is not computed yet. */
-static proa_status check_parts(const proa_json *json, proa_err *err)
+static proa_status read_layer_inputs(proa_config *c, const proa_json *json, proa_err *err)
 {
-    int64_t inputs = 256, shared = 0;
-    bool mixture = false, wide = false;
-    proa_str sides = {"", 0};
-    PROA_TRY(proa_json_get_int(&inputs, json, "hidden_size_per_layer_input", 0, PROA_HIDDEN_MAX, err));
-    PROA_TRY(proa_json_get_int(&shared, json, "num_kv_shared_layers", 0, PROA_LAYERS_MAX, err));
-    PROA_TRY(proa_json_get_bool(&mixture, json, "enable_moe_block", err));
+    c->layer_input = 256, c->layer_vocab = 262144;
+    if (proa_config_is_null(json, "hidden_size_per_layer_input")) c->layer_input = 0;
+    PROA_TRY(proa_json_get_int(&c->layer_input, json, "hidden_size_per_layer_input", 0, PROA_HIDDEN_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->layer_vocab, json, "vocab_size_per_layer_input", 1, PROA_VOCAB_MAX, err));
+    if (c->layer_input && c->layer_vocab < c->vocab)
+        return PROA_FAIL(err, UNSUPPORTED, "'vocab_size_per_layer_input' %lld is less than 'vocab_size' %lld",
+                         (long long)c->layer_vocab, (long long)c->vocab);
+    if (c->layer_input * c->layers > PROA_FFN_MAX)
+        return PROA_FAIL(err, LIMIT, "inputs of %lld numbers for %lld layers are too many",
+                         (long long)c->layer_input, (long long)c->layers);
+    c->layer_embed_scale = sqrt((double)c->layer_input);
+    c->factors.layer_project = 1 / sqrt((double)c->hidden);
+    c->stream_scale = sqrt(0.5);
+    return PROA_OK;
+}
+
+/* The last `shared` layers read keys and values of the last layer before them that has a window, or none, as they. With
+ * use_double_wide_mlp their FFN is twice as wide. */
+static proa_status read_shared_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t shared = 0;
+    bool wide = false;
     PROA_TRY(proa_json_get_bool(&wide, json, "use_double_wide_mlp", err));
+    PROA_TRY(proa_json_get_int(&shared, json, "num_kv_shared_layers", 0, c->layers - 1, err));
+    if (!shared) return PROA_OK;
+    PROA_TRY(proa_config_share_kv(c, shared, arena, err));
+    if (!wide) return PROA_OK;
+    c->ffn_sizes = PROA_ARENA_NEW(arena, int64_t, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) c->ffn_sizes[i] = c->ffn * (proa_config_owns_kv(c, i) ? 1 : 2);
+    c->ffn *= 2;
+    return PROA_OK;
+}
+
+/* Of the chosen experts the weights have the sum 1, and then a factor for each expert. */
+static proa_status read_experts(proa_config *c, const proa_json *json, proa_err *err)
+{
+    bool mixture = false;
+    int64_t chosen = 0;
+    PROA_TRY(proa_json_get_bool(&mixture, json, "enable_moe_block", err));
+    if (!mixture) return PROA_OK;
+    PROA_TRY(proa_json_get_int(&c->experts, json, "num_experts", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&chosen, json, "top_k_experts", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->expert_ffn, json, "moe_intermediate_size", 1, PROA_FFN_MAX, err));
+    if (!c->experts || !chosen || !c->expert_ffn)
+        return PROA_FAIL(err, INVALID,
+                         "'enable_moe_block' is true without 'num_experts', 'top_k_experts' and "
+                         "'moe_intermediate_size'");
+    c->router.chosen = (int32_t)chosen, c->router.renormalise = true;
+    c->factors.router = 1 / sqrt((double)c->hidden);
+    return PROA_OK;
+}
+
+static proa_status check_sides(const proa_json *json, proa_err *err)
+{
+    proa_str sides = {"", 0};
     PROA_TRY(proa_json_get_str(&sides, json, "use_bidirectional_attention", err));
-    if (inputs)
-        return PROA_FAIL(err, UNSUPPORTED, "'hidden_size_per_layer_input' %lld is not supported",
-                         (long long)inputs);
-    if (shared)
-        return PROA_FAIL(err, UNSUPPORTED, "'num_kv_shared_layers' %lld is not supported", (long long)shared);
-    if (mixture) return PROA_FAIL(err, UNSUPPORTED, "'enable_moe_block' true is not supported");
+
     if (proa_str_is(sides, "all"))
         return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' \"all\" is not supported");
     return PROA_OK;
 }
 
-static proa_status finish(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_gemma4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->gated = true;
     c->embed_scale = sqrt((double)c->hidden);
     c->attention_scale = 1;
     c->window = 512, c->window_pattern = 6;
-    PROA_TRY(check_parts(json, err));
+    PROA_TRY(check_sides(json, err));
+    PROA_TRY(read_experts(c, json, err));
     PROA_TRY(proa_json_get_double(&c->logit_cap, json, "final_logit_softcapping", 1e-3, 1e6, err));
     PROA_TRY(read_rope(c, json, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
-    return read_other_heads(c, json, arena, err);
+    PROA_TRY(read_other_heads(c, json, arena, err));
+    PROA_TRY(read_layer_inputs(c, json, err));
+    return read_shared_layers(c, json, arena, err);
 }
 
 /* clang-format off */
@@ -191,5 +275,5 @@ const proa_arch proa_arch_gemma4 = {
     .name = "gemma4", .hf = STRINGS("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
     .model_type = "gemma4_text", .text_config = "text_config", DECODER(RMS), .keys = keys, .names = tensors,
     .prefixes = prefixes, .prefix_aliases = prefix_aliases, .ignored = ignored, .unused_parts = unused,
-    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish};
+    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_gemma4};
 /* clang-format on */

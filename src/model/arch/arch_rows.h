@@ -99,6 +99,7 @@
  * LOCAL_ROPE_TABLE      the same for the layers with a window, if they have other frequencies
  * NORM(IN, OUT, W)      OUT = norm(IN) * W (+ bias)          [T, H]; the kind (RMS or LayerNorm) is the row's
  * NORM_IF(COND, ...)    the same under a condition
+ *                       a row that is wider than W is normed in groups of as many columns as W has
  * NORM_ADD(IN, OUT, W)  OUT += norm(IN) * W (+ bias)         [T, H]; IN is overwritten
  * Q_NORM(W), K_NORM(W)  each head of q, or of k, in QKV = norm(head) * W, W [head_dim] or [heads, head_dim]
  * K_NORM_OWN(W), V_NORM_OWN(W)
@@ -155,11 +156,13 @@
  * HEADS_LINEAR(IN, OUT, W, flags)
  *                       each head of OUT = each head of IN times its own matrix; KEEP: qk_rope numbers go by it
  * ROUTE(W)              EXPERT_W, EXPERT_IDS [T, k] = the experts that ROUTER [T, experts] chooses; W the slot of
- *                       a correction (there may be none)
+ *                       a correction (there may be none); EXPERT_SCALES [experts] multiplies the weights
  * EXPERTS(IN, OUT, flags)
  *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN, and
  *                       EXPERT_BIAS [H] added once, if there is one; of a latent width EXPERT_IN -> EXPERT_OUT, made
  *                       from N and read to X by products with EXPERT_IN and EXPERT_OUT
+ * GATE_LAYER(IN, OUT, flags)
+ *                       OUT [T, layer_input] = act(OUT) * the columns of IN that are this layer's
  * SIGMOID_MUL(OUT, IN, W, flags)
  *                       OUT *= sigmoid(IN), IN [T, 1]; the columns of OUT that the product with W reads
  * GATE_HEADS            A [T, Q] *= sigmoid(the gates in QKV), which come before q, k and v there
@@ -234,6 +237,7 @@
 #define HEADS_LINEAR(IN, OUT, W, flags) STEP(HEADS_LINEAR, IN, OUT, W, flags)
 #define ROUTE(W)                      STEP(ROUTE, ROUTER, EXPERT_W, W, IF(EXPERTS))
 #define EXPERTS(IN, OUT, flags)       STEP(EXPERTS, IN, OUT, EXPERT_UP, (flags) | IF(EXPERTS))
+#define GATE_LAYER(IN, OUT, flags)    STEP_BARE(GATE_LAYER, IN, OUT, flags)
 #define SIGMOID_MUL(OUT, IN, W, flags) STEP(SIGMOID_MUL, IN, OUT, W, flags)
 #define GATE_HEADS                    STEP_BARE(GATE_HEADS, QKV, A, IF(ATTENDS))
 #define CONV_STATE(IN, OUT, W)        STEP(CONV_STATE, IN, OUT, W, IF(RECURS))

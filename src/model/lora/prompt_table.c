@@ -33,6 +33,10 @@ static proa_status check_model(const proa_model *m, bool keys, proa_err *err)
     if (m->config.prefix_end >= 0)
         return PROA_FAIL(err, UNSUPPORTED, "prompt tables of a %s, whose prompts are read both ways",
                          m->arch->name);
+    if (m->config.layer_input)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "prompt tables of a %s, whose layers have inputs of their own for each token",
+                         m->arch->name);
     if (keys && proa_model_state(m))
         return PROA_FAIL(err, UNSUPPORTED,
                          "keys and values of virtual tokens of a %s, which has recurrent states", m->arch->name);

@@ -83,10 +83,31 @@ static void remove_layers(const proa_plan *plan, proa_params *p, proa_stack_id s
     }
 }
 
+/* Keys and values of an earlier layer, and inputs of each layer, are not sent. */
+static proa_status check_layers(const proa_config *c, const proa_arch *arch, int32_t stages, proa_err *err)
+{
+    if (c->layer_input)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "the layers of a %s have inputs of their own: they cannot be divided "
+                         "among %d stages (--pp)",
+                         arch->name, stages);
+    for (int32_t stage = 0; stage < stages; stage++) {
+        proa_layer_range layers = proa_stage_layers(c->layers, stage, stages);
+        for (int64_t i = layers.first; i < layers.end; i++)
+            if (proa_config_kv_source(c, i) < layers.first)
+                return PROA_FAIL(err, UNSUPPORTED,
+                                 "layer %lld reads keys and values of layer %lld, which would be "
+                                 "in another of %d stages (--pp)",
+                                 (long long)i, (long long)proa_config_kv_source(c, i), stages);
+    }
+    return PROA_OK;
+}
+
 proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
-                           proa_err *err)
+                           const proa_config *c, proa_err *err)
 {
     int32_t stages = plan->part.stages;
+    if (stages > 1) PROA_TRY(check_layers(c, arch, stages, err));
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         int64_t layers = params[s].layers;
         if (layers > 0 && layers < stages)

@@ -12,9 +12,9 @@
 /* Which layers of a stack of `layers` a stage has: the first stages have one more where they do not divide. */
 proa_layer_range proa_stage_layers(int64_t layers, int32_t stage, int32_t stages);
 /* Sets plan->layers and removes the weights of a bound model that other stages have. UNSUPPORTED if there are fewer
- * layers than stages. */
+ * layers than stages, or if layers need what only the first stage has, or keys and values of another stage. */
 PROA_MUST_CHECK proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
-                                           const proa_arch *arch, proa_err *err);
+                                           const proa_arch *arch, const proa_config *c, proa_err *err);
 /* Makes the programs of a plan those of its stage: what only other stages do is left out, and rows are received and
  * sent. Nothing changes if there is one stage. */
 void proa_stage_steps(proa_plan *plan);

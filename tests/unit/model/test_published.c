@@ -97,6 +97,55 @@ static void gemma_2b(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* Gemma 4: sizes that the class gives, heads of layers without a window by either of the two keys, the layers that
+ * share keys and values, and what is refused. */
+static void gemma_4(void **state)
+{
+    PROA_UNUSED(state);
+#define GEMMA_4                                                                                              \
+    "{\"architectures\":[\"Gemma4ForCausalLM\"],\"model_type\":\"gemma4_text\",\"hidden_size\":1536,"        \
+    "\"num_hidden_layers\":18,\"intermediate_size\":6144,\"num_attention_heads\":8,\"num_key_value_heads\":" \
+    "4,"
+#define NO_INPUTS "\"hidden_size_per_layer_input\":0,"
+    fixture f;
+    accepted(&f, GEMMA_4
+             "\"num_global_key_value_heads\":2,\"num_kv_shared_layers\":6,\"use_double_wide_mlp\":true}");
+    assert_int_equal(f.c.head_dim, 256);
+    assert_int_equal(proa_config_head_dim(&f.c, 5), 512);
+    assert_int_equal(proa_config_kv_heads(&f.c, 5), 4); /* the key is looked at with attention_k_eq_v alone */
+    assert_int_equal(proa_config_window(&f.c, 4), 512);
+    assert_int_equal(proa_config_window(&f.c, 5), 0);
+    assert_int_equal(f.c.layer_input, 256);
+    assert_int_equal(proa_config_kv_source(&f.c, 11), 11);
+    assert_int_equal(proa_config_kv_source(&f.c, 12), 10);
+    assert_int_equal(proa_config_kv_source(&f.c, 17), 11);
+    assert_int_equal(proa_config_kv_layers(&f.c, 0, 18, false), 10);
+    assert_int_equal(proa_config_kv_layers(&f.c, 0, 18, true), 2);
+    assert_int_equal(proa_config_ffn(&f.c, 11), 6144);
+    assert_int_equal(proa_config_ffn(&f.c, 12), 12288);
+    assert_int_equal(proa_config_rotary_dim(&f.c, false), 512);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_PROPORTIONAL);
+    near(f.c.rope.part, 0.25);
+    near(f.c.attention_scale, 1);
+    proa_arena_release(&f.arena);
+    accepted(&f, GEMMA_4 NO_INPUTS "\"attention_k_eq_v\":true,\"num_global_key_value_heads\":2}");
+    assert_int_equal(proa_config_kv_heads(&f.c, 5), 2);
+    assert_true(proa_config_k_is_v(&f.c, 5) && !proa_config_k_is_v(&f.c, 4));
+    assert_int_equal(f.c.layer_input, 0);
+    proa_arena_release(&f.arena);
+    refused(GEMMA_4 "\"use_bidirectional_attention\":\"all\"}", PROA_UNSUPPORTED, "use_bidirectional_attention");
+    refused(GEMMA_4 "\"vocab_size_per_layer_input\":1000}", PROA_UNSUPPORTED, "vocab_size_per_layer_input");
+    refused(GEMMA_4 "\"num_kv_shared_layers\":14}", PROA_INVALID, "no layer before layer 4 is of its type");
+    refused(GEMMA_4 "\"num_kv_shared_layers\":18}", PROA_INVALID, "num_kv_shared_layers");
+    refused(GEMMA_4 "\"enable_moe_block\":true}", PROA_INVALID, "num_experts");
+    refused(GEMMA_4 "\"per_layer_config\":{\"4\":{\"head_dim\":64}}}", PROA_UNSUPPORTED, "layer 4");
+    refused(GEMMA_4 "\"per_layer_config\":{\"5\":{\"head_dim\":64,\"hidden_size\":7}}}", PROA_UNSUPPORTED,
+            "hidden_size");
+    refused(GEMMA_4 "\"per_layer_config\":{\"5\":{\"head_dim\":64},\"11\":{\"head_dim\":32}}}",
+            PROA_UNSUPPORTED, "more than two shapes");
+    refused(GEMMA_4 "\"global_head_dim\":63}", PROA_INVALID, "must be even");
+}
+
 /* google/gemma-3-1b-it, and gemma-3-4b-it, whose text_config leaves out what the class has as default. The context is
  * not eight times as long: the scaling is in it already. */
 static void gemma_3(void **state)
@@ -930,36 +979,38 @@ static void defaults_of_classes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(phi_2),
-                                       cmocka_unit_test(phi_3),
-                                       cmocka_unit_test(gemma_2b),
-                                       cmocka_unit_test(gemma_3),
-                                       cmocka_unit_test(command_r),
-                                       cmocka_unit_test(command_r7b),
-                                       cmocka_unit_test(granite),
-                                       cmocka_unit_test(minicpm),
-                                       cmocka_unit_test(smollm_3),
-                                       cmocka_unit_test(olmo_3),
-                                       cmocka_unit_test(exaone_4),
-                                       cmocka_unit_test(deepseek_coder),
-                                       cmocka_unit_test(xlnet_head),
-                                       cmocka_unit_test(nomic_embed),
-                                       cmocka_unit_test(hunyuan_a13b),
-                                       cmocka_unit_test(ernie_moe),
-                                       cmocka_unit_test(qwen3_next),
-                                       cmocka_unit_test(granite_hybrid),
-                                       cmocka_unit_test(nemotron_h),
-                                       cmocka_unit_test(mamba2),
-                                       cmocka_unit_test(mamba),
-                                       cmocka_unit_test(jamba),
-                                       cmocka_unit_test(lfm2),
-                                       cmocka_unit_test(falcon_h1),
-                                       cmocka_unit_test(multimodal),
-                                       cmocka_unit_test(llama_4),
-                                       cmocka_unit_test(embedders),
-                                       cmocka_unit_test(phi_moe),
-                                       cmocka_unit_test(refined_web),
-                                       cmocka_unit_test(llama_4_scout),
-                                       cmocka_unit_test(defaults_of_classes)};
+        cmocka_unit_test(phi_2),
+        cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),
+        cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),
+        cmocka_unit_test(minicpm),
+        cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),
+        cmocka_unit_test(exaone_4),
+        cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head),
+        cmocka_unit_test(nomic_embed),
+        cmocka_unit_test(hunyuan_a13b),
+        cmocka_unit_test(ernie_moe),
+        cmocka_unit_test(qwen3_next),
+        cmocka_unit_test(granite_hybrid),
+        cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(mamba2),
+        cmocka_unit_test(mamba),
+        cmocka_unit_test(jamba),
+        cmocka_unit_test(lfm2),
+        cmocka_unit_test(falcon_h1),
+        cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),
+        cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),
+        cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout),
+        cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(gemma_4),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
