@@ -104,6 +104,7 @@
                                                       keep a column of it in registers */
 #define PROA_CONV_WIDTH_MAX       15               /* rows in the window of a convolution */
 #define PROA_TOKEN_TYPES_MAX      1024             /* token types (segments) of an encoder; BERT has 2 */
+#define PROA_STREAMS_MAX          8                /* streams of rows that are mixed; Gemma 3n has 4 */
 #define PROA_EXPERTS_MAX          4096             /* experts of one layer */
 #define PROA_LABELS_MAX           (1 << 20)        /* outputs of a classification head */
 #define PROA_SENTENCE_MODULES_MAX 16               /* modules of a folder of sentence-transformers; the largest seen

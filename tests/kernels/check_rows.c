@@ -311,7 +311,8 @@ static void embed_dtype(tester *t, int64_t rows, int64_t cols, proa_dtype dtype)
                       proa_view_f32(f32.view) + i * f32.view.stride[0], cols);
     proa_view table = proa_view_2d(data + bytes, dtype, TABLE_ROWS, cols);
     table.stride[0] = stride;
-    for (int i = 0; i < 64; i++) ids[i] = (i * 5 + 1) % TABLE_ROWS;
+    for (int i = 0; i < 64; i++)
+        ids[i] = (i * 5 + 1) % TABLE_ROWS + (i % 9 == 4 ? TABLE_ROWS : 0); /* some too many */
     for (int accumulate = 0; accumulate < 2; accumulate++) {
         scene s = {.run = run_embed,
                    .T = rows,

@@ -242,6 +242,33 @@ static void group_squares(proa_ctx *c, proa_view m, proa_view x, int64_t first, 
     download_covered();
 }
 
+static void mix_streams(proa_ctx *c, proa_view y, proa_view x, proa_view w, float plus)
+{
+    PROA_UNUSED(c);
+    cover_view(y), cover_view(x), cover_view(w);
+    upload_covered();
+    device->ops->mix_streams(ctx(), device_view(y), device_view(x), device_view(w), plus);
+    download_covered();
+}
+
+static void match_rms(proa_ctx *c, proa_view y, proa_view x, proa_view r, float least)
+{
+    PROA_UNUSED(c);
+    cover_view(y), cover_view(x), cover_view(r);
+    upload_covered();
+    device->ops->match_rms(ctx(), device_view(y), device_view(x), device_view(r), least);
+    download_covered();
+}
+
+static void threshold_rows(proa_ctx *c, proa_view x, float deviations)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, x.shape[1] >= 16); /* as cover_norm */
+    upload_covered();
+    device->ops->threshold_rows(ctx(), device_view(x), deviations);
+    download_covered();
+}
+
 static void group_scale(proa_ctx *c, proa_view x, proa_view m, proa_view w, int64_t first, int64_t width,
                         float eps)
 {

@@ -9,6 +9,7 @@
 #include "kernels/cpu/vec_position.h"
 #include "kernels/cpu/vec_rows.h"
 #include "kernels/cpu/vec_state.h"
+#include "kernels/cpu/vec_streams.h"
 
 void proa_overlay_vec_avx512(proa_ops *ops)
 {
@@ -22,6 +23,9 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->rms_norm = rms_norm;
     ops->layer_norm = layer_norm;
     ops->group_squares = group_squares;
+    ops->mix_streams = mix_streams;
+    ops->match_rms = match_rms;
+    ops->threshold_rows = threshold_rows;
     ops->group_scale = group_scale;
     ops->act = act_in_place;
     ops->act_mul = act_mul;

@@ -64,7 +64,8 @@ static void embed_rows(void *arg, int64_t begin, int64_t end, int worker)
     const vec_job *job = arg;
     int64_t d = row_length(job->y), bytes = job->a.stride[0] * proa_dtype_bytes(job->a.dtype);
     for (int64_t t = begin; t < end; t++) {
-        const void *row = (const char *)job->a.data + job->ids[t] * bytes;
+        int64_t id = job->ids[t] < job->a.shape[0] ? job->ids[t] : 0;
+        const void *row = (const char *)job->a.data + id * bytes;
         float *y = row_at(job->y, t);
         switch (job->a.dtype) {
         case PROA_DTYPE_F32: embed_row(y, row, PROA_DTYPE_F32, d, job->factor, job->accumulate); break;

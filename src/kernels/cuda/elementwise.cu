@@ -20,6 +20,13 @@ template <typename T = float> static rows3<T> rows_view(proa_view v)
 
 /* ---- embed, gather ---- */
 
+/* Where the row of table i begins that the block reads. */
+__device__ static inline int64_t embedded_row(const gpu_pending_embed &e, int i)
+{
+    int64_t id = e.ids[i][blockIdx.x];
+    return (id < e.rows[i] ? id : 0) * e.stride[i];
+}
+
 template <typename Y, typename T> __global__ void embed_kernel(rows3<Y> y, gpu_pending_embed e, int d)
 {
     gpu_wait();
@@ -27,8 +34,7 @@ template <typename Y, typename T> __global__ void embed_kernel(rows3<Y> y, gpu_p
     for (int j = threadIdx.x; j < d; j += blockDim.x) {
         float sum = e.add ? gpu_to_f32(to[j]) : 0.0f;
         for (int i = 0; i < e.count; i++)
-            sum = fmaf(e.scale[i],
-                       gpu_to_f32(((const T *)e.table[i])[e.ids[i][blockIdx.x] * e.stride[i] + j]), sum);
+            sum = fmaf(e.scale[i], gpu_to_f32(((const T *)e.table[i])[embedded_row(e, i) + j]), sum);
         to[j] = gpu_saturate<Y>(sum);
     }
 }
@@ -42,7 +48,7 @@ template <typename Y, typename T> __global__ void embed_vec8_kernel(rows3<Y> y, 
         if (e.add) gpu_load8(sum, to + j);
 #pragma unroll
         for (int i = 0; i < GPU_TABLES_MAX; i++)
-            if (i < e.count) gpu_load8(v[i], (const T *)e.table[i] + e.ids[i][blockIdx.x] * e.stride[i] + j);
+            if (i < e.count) gpu_load8(v[i], (const T *)e.table[i] + embedded_row(e, i) + j);
 #pragma unroll
         for (int i = 0; i < GPU_TABLES_MAX; i++)
 #pragma unroll
@@ -88,6 +94,7 @@ static void embed_op(proa_ctx *c, proa_view y, proa_view table, const int32_t *i
         e->add = accumulate, e->vec8 = vec8;
     }
     e->table[e->count] = table.data, e->stride[e->count] = table.stride[0];
+    e->rows[e->count] = table.shape[0];
     e->ids[e->count] = ids, e->scale[e->count] = scale;
     e->vec8 = e->vec8 && vec8;
     e->count++;

@@ -8,12 +8,13 @@ void proa_embed_reference(proa_ctx *c, proa_view y, proa_view table, const int32
                           bool accumulate)
 {
     PROA_UNUSED(c);
-    for (int64_t t = 0; t < y.shape[0]; t++)
+    for (int64_t t = 0; t < y.shape[0]; t++) {
+        int64_t row = ids[t] < table.shape[0] ? ids[t] : 0;
         for (int64_t j = 0; j < y.shape[1]; j++) {
-            float v = scale *
-                      load_element(table.data, table.dtype, ids[t] * table.stride[0] + j * table.stride[1]);
+            float v = scale * load_element(table.data, table.dtype, row * table.stride[0] + j * table.stride[1]);
             *at_row(y, t, j) = accumulate ? *at_row(y, t, j) + v : v;
         }
+    }
 }
 
 void proa_gather_reference(proa_ctx *c, proa_view y, proa_view x, const int32_t *rows)

@@ -979,6 +979,7 @@ static void defaults_of_classes(void **state)
 
 int main(void)
 {
+    const struct CMUnitTest tests[] = {
         cmocka_unit_test(phi_2),
         cmocka_unit_test(phi_3),
         cmocka_unit_test(gemma_2b),

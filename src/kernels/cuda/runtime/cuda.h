@@ -40,7 +40,7 @@ struct gpu_pending_norm {
 enum { GPU_TABLES_MAX = 3 };
 struct gpu_pending_embed {
     const void *table[GPU_TABLES_MAX];
-    int64_t stride[GPU_TABLES_MAX];
+    int64_t stride[GPU_TABLES_MAX], rows[GPU_TABLES_MAX];
     const int32_t *ids[GPU_TABLES_MAX];
     float scale[GPU_TABLES_MAX];
     int count; /* 0: none waits */
@@ -474,6 +474,7 @@ __device__ static inline float gpu_block_max(float v, float *scratch)
 void gpu_fill_elementwise(proa_ops *ops);                     /* elementwise.cu */
 void gpu_fill_span_rows(proa_ops *ops);                       /* span_rows.cu */
 void gpu_fill_group_norm(proa_ops *ops);                      /* group_norm.cu */
+void gpu_fill_streams(proa_ops *ops);                         /* streams.cu */
 void gpu_fill_state(proa_ops *ops);                           /* state.cu */
 void gpu_fill_lora(proa_ops *ops);                            /* lora.cu */
 void gpu_fill_linear(proa_ops *ops);                          /* linear/linear.cu */

@@ -465,6 +465,7 @@ extern "C" __attribute__((visibility("default"))) proa_status proa_cuda_open(int
     gpu_fill_elementwise(&gpu_ops);
     gpu_fill_span_rows(&gpu_ops);
     gpu_fill_group_norm(&gpu_ops);
+    gpu_fill_streams(&gpu_ops);
     gpu_fill_state(&gpu_ops);
     gpu_fill_lora(&gpu_ops);
     gpu_fill_linear(&gpu_ops);
