@@ -330,11 +330,17 @@ ROWS |= {
                        "head_dim": 8, "patch_size": 4, "position_embedding_size": 16}),
     "gemma4_small": lambda: transformers.Gemma4TextConfig(hidden_size_per_layer_input=10, **GEMMA4_SMALL),
 }
+# More tokens than the table of the layers' inputs has rows; layers of two sizes, with thresholds and without.
+GEMMA3N = {"hidden_size": 40, "intermediate_size": [48, 32, 48, 32], "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+           "head_dim": 12, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB - 20,
+           "hidden_size_per_layer_input": 8, "laurel_rank": 6, "num_kv_shared_layers": 2, "final_logit_softcapping": 40.0,
+           "layer_types": 2 * ["sliding_attention", "full_attention"], "activation_sparsity_pattern": [0.7, 0.0, 0.4, 0.0], **IDS}
+ROWS |= {"gemma3n": lambda: transformers.Gemma3nTextConfig(**GEMMA3N)}
 # Their last norm has no weights that could make up for small embeddings, or there is none.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe"), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe", "gemma3n"), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -584,7 +590,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         stored_plus_one = plus_one and "linear_attn.norm" not in name
         if p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
-        elif name.endswith(("router.scale", "per_expert_scale")):
+        elif name.endswith(("router.scale", "per_expert_scale", "correct_output_scale")):
             p.data = 1.0 + 0.2 * values
         elif name.endswith("weight") and any(n in name for n in norms):
             last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight", "japanese.final_layer_norm.weight"))

@@ -172,6 +172,8 @@ static const struct size_range {
     SIZE(relative.clamp, 0, PROA_CONTEXT_MAX),
     SIZE(conv_width, 0, PROA_CONV_WIDTH_MAX),
     SIZE(draft_vocab, 0, PROA_VOCAB_MAX),
+    SIZE(streams, 0, PROA_STREAMS_MAX),
+    SIZE(laurel, 0, PROA_HIDDEN_MAX),
     SIZE(layer_input, 0, PROA_HIDDEN_MAX),
     SIZE(layer_vocab, 0, PROA_VOCAB_MAX),
     SIZE(other_head_dim, 0, PROA_HEAD_DIM_MAX),
@@ -361,6 +363,7 @@ double proa_slot_factor(const proa_config *c, proa_weight_slot slot)
     case PROA_SLOT_SHARED_DOWN: return c->factors.shared_out;
     case PROA_SLOT_LAYER_PROJECT: return c->factors.layer_project;
     case PROA_SLOT_ROUTER: return c->factors.router;
+    case PROA_SLOT_STREAM_ROUTER: return c->factors.stream_router;
     default: return 0;
     }
 }
@@ -427,6 +430,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_LAYER_INPUT: return c->layer_input;
     case PROA_DIM_LAYER_INPUTS: return c->layers * c->layer_input;
     case PROA_DIM_LAYER_VOCAB: return c->layer_vocab;
+    case PROA_DIM_STREAMS: return c->streams;
+    case PROA_DIM_STREAM_PAIRS: return c->streams * c->streams;
+    case PROA_DIM_LAUREL: return c->laurel;
     case PROA_DIM_STATES: return c->states;
     case PROA_DIM_DRAFT_VOCAB: return c->draft_vocab;
     }
@@ -516,6 +522,12 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_LAYER_INPUTS:
     case PROA_REG_LAYER_PROJECT: return proa_dim_size(c, PROA_DIM_LAYER_INPUTS);
     case PROA_REG_LAYER_GATE: return c->layer_input;
+    case PROA_REG_STREAMS:
+    case PROA_REG_HEAD_STREAMS: return c->streams * c->hidden;
+    case PROA_REG_HEAD_OTHERS: return (c->streams - 1) * c->hidden;
+    case PROA_REG_STREAM_MODES: return c->streams;
+    case PROA_REG_STREAM_COEFS: return c->streams * c->streams;
+    case PROA_REG_LAUREL: return c->laurel;
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

@@ -61,7 +61,13 @@
     R(LAYER_INPUTS, "layer_inputs")   /* [T, layers * layer_input]: inputs of each layer */                  \
     R(LAYER_PROJECT, "layer_project") /* [T, the same]: what the embeddings give to them */                  \
     R(LAYER_GATE, "layer_gate")       /* [T, layer_input] */                                                 \
-    R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */
+    R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */    \
+    R(STREAMS, "streams")             /* [T, streams * hidden]: AltUp's, of which X is the first */          \
+    R(STREAM_MODES, "stream_modes")   /* [T, streams] */                                                     \
+    R(STREAM_COEFS, "stream_coefs")   /* [T, streams * streams] */                                           \
+    R(LAUREL, "laurel")               /* [T, laurel] */                                                      \
+    R(HEAD_STREAMS, "head_streams")   /* [S, streams * hidden] */                                            \
+    R(HEAD_OTHERS, "head_others")     /* [S, (streams - 1) * hidden] */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -150,6 +156,18 @@ typedef enum proa_reg {
     W(LAYER_GATE, "layer_gate", NONE)                                                                        \
     W(LAYER_UP, "layer_up", NONE)                                                                            \
     W(LAYER_INPUT_NORM, "layer_input_norm", NONE)                                                            \
+    W(STREAMS_IN, "streams_in", NONE)                                                                        \
+    W(STREAM_NORM, "stream_norm", NONE)                                                                      \
+    W(STREAM_ROUTER, "stream_router", NONE)                                                                  \
+    W(STREAM_PREDICT, "stream_predict", NONE)                                                                \
+    W(STREAM_CORRECT, "stream_correct", NONE)                                                                \
+    W(STREAM_SCALE, "stream_scale", NONE)                                                                    \
+    W(STREAM_OUT_1, "stream_out_1", NONE)                                                                    \
+    W(STREAM_OUT_2, "stream_out_2", NONE)                                                                    \
+    W(STREAM_OUT_3, "stream_out_3", NONE)                                                                    \
+    W(LAUREL_LEFT, "laurel_left", NONE)                                                                      \
+    W(LAUREL_RIGHT, "laurel_right", NONE)                                                                    \
+    W(LAUREL_NORM, "laurel_norm", NONE)                                                                      \
     W(FINAL_NORM, "final_norm", NONE)                                                                        \
     W(PROJECT_OUT, "project_out", NONE)                                                                      \
     W(HEAD, "head", ROWS)                                                                                    \
@@ -219,6 +237,16 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
     S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */       \
     S(GATE_LAYER, "gate_layer")     /* out = act(out) * the columns of in that are this layer's */           \
+    S(GATE_SPARSE, "gate_sparse")   /* out = act(gates of in above their threshold) * the columns behind */     \
+    S(ADD, "add")                   /* out += in */                                                             \
+    S(FIRST_STREAM, "first_stream") /* the first stream of out = in */                                          \
+    S(TAKE_STREAM, "take_stream")   /* out = the first stream of in */                                          \
+    S(MATCH_STREAMS, "match_streams")     /* the other streams of out as large as the first one */              \
+    S(MIX_STREAMS, "mix_streams")         /* the streams of out += what in says of each of them */              \
+    S(CORRECT_STREAMS, "correct_streams") /* the streams of out += (1 + their STREAM_COEFS) (in - the first) */ \
+    S(SPREAD_STREAM, "spread_stream")     /* the other streams of out += in */                                  \
+    S(STREAM_LINEAR, "stream_linear")     /* a stream of out = the stream of in times its W */                  \
+    S(JOIN_STREAMS, "join_streams")       /* out = the mean of the streams of in and HEAD_OTHERS */             \
     S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
     S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
     S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
@@ -302,6 +330,8 @@ typedef enum proa_step_op {
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
     C(LAYER_INPUTS, c->layer_input > 0) /* each layer has inputs of its own */                               \
+    C(THRESHOLD, proa_config_has_threshold(c, layer)) /* gates of the FFN have a threshold */                \
+    C(NO_THRESHOLD, layer < 0 || !proa_config_has_threshold(c, layer))                                       \
     C(TYPED, c->types > 0)             /* token types are embedded */                                        \
     C(GLOBALS, c->globals != 0)       /* some tokens see all others and are seen by all */                   \
     C(SIDE_BLOCKS, c->side_block > 0) /* sums of blocks are side keys of attention */                        \
@@ -332,7 +362,7 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditi
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
      PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) |         \
-     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV))
+     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV) | PROA_IF(THRESHOLD) | PROA_IF(NO_THRESHOLD))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -346,6 +376,7 @@ enum proa_step_flags {
     PROA_OF_NONE = 1 << 25,    /* EMBED: the first row of the table, for all */
     PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
     PROA_OF_V = 1 << 25,       /* HEADS_NORM: the values */
+    PROA_BEHIND = 1 << 26,     /* LINEAR: out is the columns of STREAMS behind the first stream */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
@@ -432,6 +463,9 @@ typedef enum proa_dim {
     PROA_DIM_LAYER_INPUT,
     PROA_DIM_LAYER_INPUTS, /* of all layers */
     PROA_DIM_LAYER_VOCAB,
+    PROA_DIM_STREAMS,
+    PROA_DIM_STREAM_PAIRS, /* streams * streams */
+    PROA_DIM_LAUREL,
     PROA_DIM_STATES,
     PROA_DIM_DRAFT_VOCAB
 } proa_dim;
@@ -700,6 +734,7 @@ typedef struct proa_arch {
     A(gemma2)                                                                                                \
     A(vaultgemma)                                                                                            \
     A(gemma3)                                                                                                \
+    A(gemma3n)                                                                                               \
     A(gemma4)                                                                                                \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \

@@ -315,6 +315,12 @@ int64_t proa_config_rotary_dim(const proa_config *c, bool local)
     return c->other_heads && !local ? c->other_head_dim : c->rotary_dim;
 }
 
+bool proa_config_has_threshold(const proa_config *c, int64_t layer)
+{
+    if (!c->deviations) return false;
+    return layer < 0 ? some_layer(c, proa_config_has_threshold) : c->deviations[layer] > (double)-INFINITY;
+}
+
 proa_status proa_config_share_kv(proa_config *c, int64_t shared, proa_arena *arena, proa_err *err)
 {
     int64_t own = c->layers - shared;

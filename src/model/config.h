@@ -25,7 +25,7 @@ typedef struct proa_relative_params {
 
 /* Factors of single products (PROA_FACTOR; muP), and of the parts of MIX: of v, B, C, rates and gates. 0 means 1. */
 typedef struct proa_factors {
-    double mix, mix_out, attention_out, ffn_up, ffn_out, shared_out, layer_project, router;
+    double mix, mix_out, attention_out, ffn_up, ffn_out, shared_out, layer_project, router, stream_router;
     double parts[5];
 } proa_factors;
 
@@ -41,6 +41,11 @@ typedef struct proa_config {
      * their table, and what multiplies them. */
     int64_t layer_input, layer_vocab;
     double layer_embed_scale;
+    /* Streams of rows, of which a layer computes one and mixes the others (AltUp, Gemma 3n); 0: there is one. The rank
+     * of the learned residual (LAuReL). deviations[layer]: gates of the FFN below the mean plus so many standard
+     * deviations are 0, in layers where it is not -infinity; NULL: in none. */
+    int64_t streams, laurel;
+    double *deviations;
     int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
@@ -270,6 +275,8 @@ int64_t proa_config_ffn(const proa_config *c, int64_t layer);
 /* Numbers of a head that are rotated: in layers with a window if these have a rope of their own (local), or in the
  * others. */
 int64_t proa_config_rotary_dim(const proa_config *c, bool local);
+/* Whether gates of a layer's FFN have a threshold; layer < 0: whether some layer's have. */
+bool proa_config_has_threshold(const proa_config *c, int64_t layer);
 /* Sets kv_sources: the last `shared` layers attend to keys and values of the last layer before them of their kind, with
  * a window or without. INVALID if there is none. Windows are read before. */
 PROA_MUST_CHECK proa_status proa_config_share_kv(proa_config *c, int64_t shared, proa_arena *arena,

@@ -135,8 +135,8 @@ static void mark_alive(int first[], int last[], liveness *l, proa_reg reg, int s
 static bool lives_whole_step(const proa_plan *plan, int reg)
 {
     return reg == PROA_REG_X || reg == PROA_REG_KEPT || reg == PROA_REG_MEANS || reg == PROA_REG_ROPE ||
-           reg == PROA_REG_LAYER_INPUTS || reg == PROA_REG_LOCAL_ROPE || reg == PROA_REG_BLOCK_ROPE ||
-           (reg == PROA_REG_OUT && plan->headless);
+           reg == PROA_REG_LAYER_INPUTS || reg == PROA_REG_STREAMS || reg == PROA_REG_LOCAL_ROPE ||
+           reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
 static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step, bool ranks)
@@ -149,6 +149,11 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
         mark_alive(first, last, l, PROA_REG_SUM_PART, step);
         mark_alive(first, last, l, PROA_REG_SUM_PADDED, step);
     }
+    if (s->op == PROA_STEP_CORRECT_STREAMS) {
+        mark_alive(first, last, l, PROA_REG_STREAM_COEFS, step);
+        mark_alive(first, last, l, PROA_REG_D, step);
+    }
+    if (s->op == PROA_STEP_JOIN_STREAMS) mark_alive(first, last, l, PROA_REG_HEAD_OTHERS, step);
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
@@ -191,6 +196,7 @@ static void add_lives(liveness *l, const proa_program *p, bool ranks, proa_reg r
 static int64_t reg_bytes(const proa_plan *plan, int reg)
 {
     bool few = reg == PROA_REG_H || reg == PROA_REG_HN || reg == PROA_REG_HE || reg == PROA_REG_OUT_PART ||
+               reg == PROA_REG_HEAD_STREAMS || reg == PROA_REG_HEAD_OTHERS ||
                (reg == PROA_REG_OUT && !plan->headless);
     bool blocks = reg == PROA_REG_BLOCKS || reg == PROA_REG_BLOCK_QKV;
     int64_t rows = few ? plan->device_head_rows : blocks ? plan->block_rows : plan->rows_max;

@@ -47,6 +47,11 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_LAYER_INPUTS:
     case PROA_REG_LAYER_PROJECT:
     case PROA_REG_LAYER_GATE:
+    case PROA_REG_STREAMS:
+    case PROA_REG_STREAM_MODES:
+    case PROA_REG_STREAM_COEFS:
+    case PROA_REG_HEAD_STREAMS:
+    case PROA_REG_HEAD_OTHERS:
     case PROA_REG_SQUARES:
     case PROA_REG_RATES: /* a decay near 1 has few digits to lose */
     case PROA_REG_ROPE:
@@ -318,6 +323,7 @@ static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_e
     const proa_weight *w = &layer_param(f, s->w)->matrix;
     const proa_config *c = &f->m->config;
     int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
+    if (s->flags & PROA_BEHIND) first = c->hidden;
     proa_view y = proa_frame_register(f, s->out);
     if (bias->parts && adds_bias(f, s)) e.bias = bias->values;
     e.residual = first_columns(e.residual, outputs), e.workspace = first_columns(e.workspace, w->N);
@@ -463,6 +469,98 @@ static void do_gate_layer(const proa_step_frame *f, const proa_step *s)
     proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
     proa_view own = proa_view_cols(x, f->layer * c->layer_input, (f->layer + 1) * c->layer_input);
     f->m->ctx.ops->act_mul(&f->m->ctx, y, y, own, c->act);
+}
+
+/* The gates are in the first columns of in, what they multiply is behind them. */
+static void do_gate_sparse(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    int64_t d = proa_config_ffn(c, f->layer);
+    proa_view y = first_columns(proa_frame_register(f, s->out), d), x = proa_frame_register(f, s->in);
+    proa_view gates = proa_view_cols(x, 0, d);
+    f->m->ctx.ops->threshold_rows(&f->m->ctx, gates, (float)c->deviations[f->layer]);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, proa_view_cols(x, d, 2 * d), c->act);
+}
+
+static void do_add(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view y = proa_frame_register(f, s->out);
+    f->m->ctx.ops->add(&f->m->ctx, y, y, proa_frame_register(f, s->in));
+}
+
+/* ---- streams (AltUp) ---- */
+
+/* Streams [first, count) of a register, as [rows, count - first, hidden]. */
+static proa_view streams_from(const proa_step_frame *f, proa_reg r, int64_t first)
+{
+    int64_t hidden = f->m->config.hidden;
+    proa_view v = proa_frame_register(f, r);
+    return proa_view_heads(proa_view_cols(v, first * hidden, v.shape[1]), v.shape[1] / hidden - first);
+}
+
+static proa_view first_stream(const proa_step_frame *f, proa_reg r)
+{
+    return first_columns(proa_frame_register(f, r), f->m->config.hidden);
+}
+
+static void do_first_stream(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->scale(&f->m->ctx, first_stream(f, s->out), proa_frame_register(f, s->in), 1);
+}
+
+static void do_take_stream(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->scale(&f->m->ctx, proa_frame_register(f, s->out), first_stream(f, s->in), 1);
+}
+
+static const float LEAST_SQUARE = 1e-5f; /* modeling_gemma3n.py */
+
+static void do_match_streams(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view others = streams_from(f, s->out, 1);
+    f->m->ctx.ops->match_rms(&f->m->ctx, others, others, first_stream(f, s->out), LEAST_SQUARE);
+}
+
+static void do_mix_streams(const proa_step_frame *f, const proa_step *s)
+{
+    proa_view all = streams_from(f, s->out, 0);
+    f->m->ctx.ops->mix_streams(&f->m->ctx, all, all, proa_frame_register(f, s->in), 0);
+}
+
+static void do_correct_streams(const proa_step_frame *f, const proa_step *s)
+{
+    proa_ctx *ctx = &f->m->ctx;
+    proa_view change = proa_frame_register(f, PROA_REG_D), coefs = proa_frame_register(f, PROA_REG_STREAM_COEFS);
+    ctx->ops->scale(ctx, change, first_stream(f, s->out), -1);
+    ctx->ops->add(ctx, change, change, proa_frame_register(f, s->in));
+    ctx->ops->mix_streams(ctx, streams_from(f, s->out, 0), proa_view_heads(change, 1),
+                          first_columns(coefs, f->m->config.streams), 1);
+}
+
+static void do_spread_stream(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->mix_streams(&f->m->ctx, streams_from(f, s->out, 1),
+                               proa_view_heads(proa_frame_register(f, s->in), 1), (proa_view){.rank = 0}, 1);
+}
+
+static void do_stream_linear(const proa_step_frame *f, const proa_step *s)
+{
+    int64_t hidden = f->m->config.hidden, at = ((int64_t)s->w - PROA_SLOT_STREAM_OUT_1) / 2;
+    proa_view x = proa_frame_register(f, s->in), y = proa_frame_register(f, s->out);
+    const proa_epilogue e = {.act = PROA_ACT_NONE};
+    f->m->ctx.ops->linear(&f->m->ctx, proa_view_cols(y, at * hidden, (at + 1) * hidden),
+                          proa_view_cols(x, (at + 1) * hidden, (at + 2) * hidden),
+                          &layer_param(f, s->w)->matrix, &e);
+}
+
+static void do_join_streams(const proa_step_frame *f, const proa_step *s)
+{
+    proa_ctx *ctx = &f->m->ctx;
+    proa_view y = proa_frame_register(f, s->out), others = streams_from(f, PROA_REG_HEAD_OTHERS, 0);
+    ctx->ops->match_rms(ctx, others, others, first_stream(f, s->in), LEAST_SQUARE);
+    ctx->ops->scale(ctx, y, first_stream(f, s->in), 1);
+    ctx->ops->mix_streams(ctx, proa_view_heads(y, 1), others, (proa_view){.rank = 0}, 1);
+    ctx->ops->scale(ctx, y, y, 1.0f / (float)f->m->config.streams);
 }
 
 static void do_sigmoid_mul(const proa_step_frame *f, const proa_step *s)
@@ -950,6 +1048,16 @@ static step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ROUTE] = do_route,
     [PROA_STEP_EXPERTS] = do_experts,
     [PROA_STEP_GATE_LAYER] = do_gate_layer,
+    [PROA_STEP_GATE_SPARSE] = do_gate_sparse,
+    [PROA_STEP_ADD] = do_add,
+    [PROA_STEP_FIRST_STREAM] = do_first_stream,
+    [PROA_STEP_TAKE_STREAM] = do_take_stream,
+    [PROA_STEP_MATCH_STREAMS] = do_match_streams,
+    [PROA_STEP_MIX_STREAMS] = do_mix_streams,
+    [PROA_STEP_CORRECT_STREAMS] = do_correct_streams,
+    [PROA_STEP_SPREAD_STREAM] = do_spread_stream,
+    [PROA_STEP_STREAM_LINEAR] = do_stream_linear,
+    [PROA_STEP_JOIN_STREAMS] = do_join_streams,
     [PROA_STEP_SIGMOID_MUL] = do_sigmoid_mul,
     [PROA_STEP_GATHER] = do_gather,
     [PROA_STEP_ALL_REDUCE] = do_all_reduce,

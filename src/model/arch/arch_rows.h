@@ -161,6 +161,9 @@
  *                       OUT = sum of the chosen experts of IN  [T, H] -> [T, H], with EXPERT_UP and EXPERT_DOWN, and
  *                       EXPERT_BIAS [H] added once, if there is one; of a latent width EXPERT_IN -> EXPERT_OUT, made
  *                       from N and read to X by products with EXPERT_IN and EXPERT_OUT
+ * GATE_SPARSE           OUT [T, F] = act(gates of IN [T, 2F] above their threshold) * the columns behind them
+ * FIRST_STREAM ... JOIN_STREAMS
+ *                       AltUp's streams, [T, streams H]; arch_gemma3n.c has all of these steps
  * GATE_LAYER(IN, OUT, flags)
  *                       OUT [T, layer_input] = act(OUT) * the columns of IN that are this layer's
  * SIGMOID_MUL(OUT, IN, W, flags)

@@ -492,12 +492,12 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     s.whole_sums = how->shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
     s.whole_experts = how->whole_experts && c->experts > 0;
-    if (c->other_heads || c->kv_sources || c->ffn_sizes)
-        return PROA_FAIL(
-            err, UNSUPPORTED,
-            "%s has layers with other heads or FFNs, or that share keys and values: they cannot be divided "
-            "among %d ranks (--tp)",
-            arch->name, s.ranks);
+    if (c->other_heads || c->kv_sources || c->ffn_sizes || c->streams)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s has layers with other heads or FFNs, or that share keys and values, or several "
+                         "streams: they cannot be divided "
+                         "among %d ranks (--tp)",
+                         arch->name, s.ranks);
     if (s.whole_norms && (c->heads % s.ranks || c->kv_heads % s.ranks))
         return PROA_FAIL(err, UNSUPPORTED,
                          "%s norms all heads as one row: its %lld and %lld heads must be multiples of "

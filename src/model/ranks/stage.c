@@ -39,6 +39,7 @@ static bool reads_weight(const proa_step *s)
     case PROA_STEP_HEADS_LINEAR:
     case PROA_STEP_ROUTE:
     case PROA_STEP_EXPERTS:
+    case PROA_STEP_STREAM_LINEAR:
     case PROA_STEP_SCALE_COLUMNS:
     case PROA_STEP_SIGMOID_MUL: return true;
     default: return false;

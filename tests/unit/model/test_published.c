@@ -146,6 +146,41 @@ static void gemma_4(void **state)
     refused(GEMMA_4 "\"global_head_dim\":63}", PROA_INVALID, "must be even");
 }
 
+/* Gemma 3n: sizes, thresholds and shared layers that the class gives, a size for each layer, and what is refused. */
+static void gemma_3n(void **state)
+{
+    PROA_UNUSED(state);
+#define GEMMA_3N                                                                                             \
+    "{\"architectures\":[\"Gemma3nForCausalLM\"],\"model_type\":\"gemma3n_text\",\"hidden_size\":2048,"
+    fixture f;
+    accepted(&f, GEMMA_3N "\"num_hidden_layers\":35}");
+    assert_int_equal(f.c.ffn, 16384);
+    assert_int_equal(f.c.streams, 4);
+    assert_int_equal(f.c.layer_vocab, 262144);
+    assert_int_equal(proa_config_window(&f.c, 3), 512);
+    assert_int_equal(proa_config_window(&f.c, 4), 0);
+    assert_int_equal(proa_config_kv_source(&f.c, 34), 19);
+    assert_int_equal(proa_config_kv_source(&f.c, 33), 18);
+    assert_true(proa_config_has_threshold(&f.c, 9) && !proa_config_has_threshold(&f.c, 10));
+    assert_true(fabs(f.c.deviations[0] - 1.6448536) < 1e-5);
+    near(f.c.rope.theta, 1e6);
+    near(f.c.local_rope.theta, 1e4);
+    near(f.c.logit_cap, 30);
+    proa_arena_release(&f.arena);
+    accepted(&f, GEMMA_3N
+             "\"num_hidden_layers\":6,\"num_kv_shared_layers\":0,\"intermediate_size\":[8,16,8,8,8,8]}");
+    assert_int_equal(f.c.ffn, 16);
+    assert_int_equal(proa_config_ffn(&f.c, 2), 8);
+    proa_arena_release(&f.arena);
+    refused(GEMMA_3N "\"num_hidden_layers\":35,\"altup_num_inputs\":2}", PROA_UNSUPPORTED, "altup_num_inputs");
+    refused(GEMMA_3N "\"num_hidden_layers\":35,\"altup_correct_scale\":false}", PROA_UNSUPPORTED,
+            "altup_correct_scale");
+    refused(GEMMA_3N "\"num_hidden_layers\":15}", PROA_INVALID, "num_kv_shared_layers");
+    refused(GEMMA_3N "\"num_hidden_layers\":20,\"intermediate_size\":[8]}", PROA_INVALID, "intermediate_size");
+    refused(GEMMA_3N "\"num_hidden_layers\":20,\"activation_sparsity_pattern\":[0.5]}", PROA_INVALID,
+            "activation_sparsity_pattern");
+}
+
 /* google/gemma-3-1b-it, and gemma-3-4b-it, whose text_config leaves out what the class has as default. The context is
  * not eight times as long: the scaling is in it already. */
 static void gemma_3(void **state)
@@ -1012,6 +1047,7 @@ int main(void)
         cmocka_unit_test(llama_4_scout),
         cmocka_unit_test(defaults_of_classes),
         cmocka_unit_test(gemma_4),
+        cmocka_unit_test(gemma_3n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
