@@ -18,6 +18,7 @@ import sys
 import types
 
 import safetensors.torch
+import tokenizers
 import torch
 import transformers
 from transformers import AlbertConfig, BertConfig, BloomConfig, DistilBertConfig, ElectraConfig, Gemma2Config, MarianConfig, MBartConfig, MPNetConfig, \
@@ -576,6 +577,16 @@ PAIRS["longt5_global"] = ("LongT5ForConditionalGeneration", lambda: transformers
 HEADS["longt5_global_encoder"] = ("LongT5EncoderModel", lambda: transformers.LongT5Config(**LONGT5_GLOBAL))
 HEADS["longt5_encoder"] = ("LongT5EncoderModel", lambda: transformers.LongT5Config(**LONGT5))
 HEADS["umt5_encoder"] = ("UMT5EncoderModel", lambda: transformers.UMT5Config(**T5))
+# Classes that decode their input. Those for sequences read the row of the last end token, which need not be the last one.
+BART = dict(STACKS, d_model=40, encoder_attention_heads=5, decoder_attention_heads=5, decoder_layers=3, max_position_embeddings=96, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2)
+DECODING = {
+    "bart_cls": ("BartForSequenceClassification", lambda: transformers.BartConfig(
+        id2label={0: "contradiction", 1: "neutral", 2: "entailment"}, label2id={"contradiction": 0, "neutral": 1, "entailment": 2}, **BART)),
+    "bart_qa": ("BartForQuestionAnswering", lambda: transformers.BartConfig(**dict(BART, decoder_start_token_id=0))),
+    "mbart_cls": ("MBartForSequenceClassification", lambda: MBartConfig(num_labels=4, **BART)),
+    "mbart_qa": ("MBartForQuestionAnswering", lambda: MBartConfig(**BART)),
+}
+HEADS.update(DECODING)
 
 
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
@@ -630,6 +641,42 @@ def prompts_of(seed, lengths=PROMPTS):
     return [torch.randint(3, VOCAB - 1, (n,), generator=random).tolist() for n in lengths]
 
 
+def put_ends(ids, end):
+    """The end token in the middle and near or at the end."""
+    ids[len(ids) // 3] = ids[-1 if len(ids) < 10 else -3] = end
+    return ids
+
+
+TEXTS = [("The new phone has a fast camera and a bright screen.", ["technology", "sport", "the kitchen"]),
+         ("She scored twice in the last minute of the match.", ["sport", "technology"])]
+HYPOTHESIS = "This text is about {}."
+
+
+def write_tokenizer(folder):
+    """BART's, of so few tokens: pairs of bytes, <s> A </s></s> B </s>."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=120, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    made.train_from_iterator([t for text, labels in TEXTS for t in (text, *map(HYPOTHESIS.format, labels))], trainer)
+    made.post_processor = tokenizers.processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
+    made.save(str(folder / "tokenizer.json"))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+
+
+def zero_shot(model, row):
+    """What the pipeline makes of texts and labels, and the logits of each pair."""
+    tokenizer, cases = write_tokenizer(FOLDER / row), []
+    pipeline = transformers.pipeline("zero-shot-classification", model=model, tokenizer=tokenizer, device="cpu")
+    for text, labels in TEXTS:
+        pairs = [tokenizer(text, HYPOTHESIS.format(label))["input_ids"] for label in labels]
+        found = pipeline(text, labels, hypothesis_template=HYPOTHESIS)
+        cases.append({"text": text, "labels": labels, "input_ids": pairs,
+                      "logits": [rounded(model(torch.tensor([ids])).logits[0]) for ids in pairs],
+                      "scores": [found["scores"][found["labels"].index(label)] for label in labels]})
+    (FOLDER / row / "zero_shot.json").write_text(json.dumps({"hypothesis": HYPOTHESIS, "cases": cases}))
+
+
 def output_rows(out):
     """Of each token the logits of start and end (question answering), those of a head, or the hidden states."""
     if "start_logits" in out:
@@ -652,7 +699,7 @@ def make_head(row):
     if row == "esm":  # as ESM-2 was trained and published
         model.rotary_embeddings.inv_freq = model.rotary_embeddings.inv_freq.half().float()
     kind, cases = ("cls" if "For" in name else "enc"), []
-    prompts = prompts_of(1, LONG_PROMPTS if row in LONG else PROMPTS)
+    prompts = prompts_of(1, LONG_PROMPTS if row in LONG or row in DECODING else PROMPTS)
     if row in DECODERS and "ForSequence" in name:  # padding behind and before, and nothing else
         prompts += [[*prompts[0], 0, 0], [0, 0, *prompts[0]], [0, 0, 0]]
     for ids in prompts:
@@ -661,6 +708,8 @@ def make_head(row):
             ids[2] = ids[-1] = model.config.mask_token_id
         if row == "longformer_qa":  # a question, whose tokens are global, and a text between separators
             ids = [*ids[:len(ids) // 3], 2, 2, *ids[len(ids) // 3:], 2]
+        if row in DECODING:
+            put_ends(ids, model.config.eos_token_id)
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         out = model(torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()})
@@ -672,6 +721,8 @@ def make_head(row):
         if types and kind == "enc":
             cases[-1]["pooler"] = rounded(out.pooler_output[0])
     save(row, model, kind, cases)
+    if row == "bart_cls":
+        zero_shot(model, row)
 
 
 def hypothesis(model, ids, beams, penalty):

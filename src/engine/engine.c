@@ -95,6 +95,7 @@ static void make_step_arrays(proa_engine *e)
     s->block_positions = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->lengths = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->types = PROA_ARENA_NEW(&e->arena, int32_t, rows);
+    s->decoder_ids = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->sampled_at = PROA_ARENA_NEW(&e->arena, int32_t, rows);
     s->self_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);
     s->cross_spans = PROA_ARENA_NEW(&e->arena, proa_span, rows);

@@ -540,6 +540,11 @@ bool proa_arch_has_one_row(const proa_arch *arch)
     return arch->kind == PROA_KIND_ENCODER && arch->head_rows != PROA_ROWS_ALL;
 }
 
+bool proa_arch_decodes_input(const proa_arch *arch)
+{
+    return arch->kind == PROA_KIND_ENCODER && arch->stacks[PROA_STACK_DECODER].layer;
+}
+
 /* Whether all conditions among the flags hold. */
 static bool conditions_hold(proa_flags flags, const proa_config *c, int64_t layer)
 {

@@ -540,8 +540,9 @@ typedef struct proa_name {
 typedef enum proa_norm { PROA_NORM_RMS, PROA_NORM_LAYER } proa_norm;
 typedef enum proa_head_rows {
     PROA_ROWS_LAST, /* generation: of the last row, or of all on request; an encoder: the last row of each input */
-    PROA_ROWS_ALL,  /* every row of the input */
-    PROA_ROWS_FIRST /* the first row ([CLS]) of each input */
+    PROA_ROWS_ALL,   /* every row of the input */
+    PROA_ROWS_FIRST, /* the first row ([CLS]) of each input */
+    PROA_ROWS_END    /* the row of the last end token of each input */
 } proa_head_rows;
 
 /* What a class has on the layers of a decoder, by the ending of its name. derive.h makes a row of each. */
@@ -556,7 +557,9 @@ typedef enum proa_head_form {
 /* Which vector of an input is its embedding, where neither its folder nor the request says it. */
 typedef enum proa_embeds { PROA_EMBEDS_MEAN, PROA_EMBEDS_FIRST, PROA_EMBEDS_LAST } proa_embeds;
 
-/* One stack of layers: the programs before, in and after them. Programs end with PROA_STEP_END. */
+/* One stack of layers: the programs before, in and after them. Programs end with PROA_STEP_END. An encoder
+ * (PROA_KIND_ENCODER) may have a second stack, of a decoder: its passes run both, the decoder over the same rows, each
+ * of which embeds the token before it. */
 typedef struct proa_stack {
     const proa_step *embed, *layer, *after; /* after: once after the last layer (encoder: final norm) */
     bool causal;
@@ -607,7 +610,11 @@ typedef struct proa_arch {
 /* The architectures: one row each, proa_arch_NAME in an arch/arch_*.c. derive.h has the list of all rows. */
 #define PROA_ARCH_LIST(A)                                                                                    \
     A(bart)                                                                                                  \
+    A(bart_cls)                                                                                              \
+    A(bart_qa)                                                                                               \
     A(mbart)                                                                                                 \
+    A(mbart_cls)                                                                                             \
+    A(mbart_qa)                                                                                              \
     A(marian)                                                                                                \
     A(m2m100)                                                                                                \
     A(pegasus)                                                                                               \
@@ -879,6 +886,8 @@ bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t laye
 bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer);
 /* Whether this is an encoder whose head computes one row of each input. */
 bool proa_arch_has_one_row(const proa_arch *arch);
+/* Whether this is an encoder whose passes also run a decoder over the input. */
+bool proa_arch_decodes_input(const proa_arch *arch);
 const char *proa_reg_name(proa_reg reg);
 const char *proa_slot_name(proa_weight_slot slot);
 const char *proa_step_name(proa_step_op op);

@@ -169,6 +169,7 @@ typedef struct proa_config {
     int64_t blank_ids[2]; /* the blank that is filled: the first one that the prompt has */
     int64_t bos, pad, decoder_start;
     int64_t passed_over; /* a classifier reads the last row of an input whose token is not this one */
+    bool starts_with_last; /* the decoder begins with the last token of the input, a language (mBART's classes) */
     int32_t end_ids[PROA_END_IDS_MAX];
     int32_t end_count;
 } proa_config;

@@ -203,10 +203,11 @@ static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
     return rows;
 }
 
-/* Latent keys are values too (steps.c, self_pages). */
-static int32_t count_kv_layers(const proa_config *c, proa_layer_range layers)
+/* Latent keys are values too (steps.c, self_pages). An encoder has scratch pages, whatever its stacks. */
+static int32_t count_kv_layers(const proa_config *c, proa_kind kind, proa_layer_range layers)
 {
-    int32_t count = c->layers ? (int32_t)proa_config_kv_layers(c, layers.first, layers.end, false) : 1;
+    bool decodes = c->layers && kind != PROA_KIND_ENCODER;
+    int32_t count = decodes ? (int32_t)proa_config_kv_layers(c, layers.first, layers.end, false) : 1;
     return c->kv_lora > 0 ? (count + 1) / 2 : count;
 }
 
@@ -217,7 +218,7 @@ static void count_layers(proa_model *m)
     int32_t stages = m->plan.part.stages, other = 0;
     for (int32_t i = 0; i < stages; i++) {
         proa_layer_range layers = proa_stage_layers(m->config.layers, i, stages);
-        m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, layers));
+        m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, m->arch->kind, layers));
         other = (int32_t)proa_max64(other, proa_config_kv_layers(&m->config, layers.first, layers.end, true));
         int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);
         m->recurring = (int32_t)proa_max64(m->recurring, recurring);

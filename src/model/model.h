@@ -73,8 +73,9 @@ typedef struct proa_batch {
     bool overlaps; /* other passes are in the other stages: this one need not keep them busy */
     const proa_pending_beams *pending; /* [pending_count] among the spans of self */
     int64_t pending_count;
-    const int32_t *types; /* [rows] token types (BERT); NULL: all 0 */
-    proa_spans self;      /* the sequence of each row, and its context, this pass's tokens included */
+    const int32_t *types;       /* [rows] token types (BERT); NULL: all 0 */
+    const int32_t *decoder_ids; /* [rows] of an encoder that decodes its input: what the decoder reads; else NULL */
+    proa_spans self;            /* the sequence of each row, and its context, this pass's tokens included */
     int64_t prefixes; /* the last so many spans of self are prefixes of prompts: their rows see each other both ways */
     proa_spans cross; /* the same rows with the encoder's contexts (decoder of an encoder-decoder model) */
     const proa_inputs_embeds *inputs_embeds; /* [inputs_embeds_count] in the order of their rows */

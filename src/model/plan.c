@@ -156,6 +156,8 @@ static void mark_step(int first[], int last[], liveness *l, const proa_step *s, 
     if (s->op == PROA_STEP_JOIN_STREAMS) mark_alive(first, last, l, PROA_REG_HEAD_OTHERS, step);
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
+    if (s->op == PROA_STEP_CROSS_ATTEND && first[PROA_REG_CKV] >= 0) /* made by the same program */
+        mark_alive(first, last, l, PROA_REG_CKV, step);
     if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
     if (s->op == PROA_STEP_ATTEND && s->flags & PROA_OF_BLOCKS)
         mark_alive(first, last, l, PROA_REG_BLOCK_QKV, step);
@@ -345,7 +347,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 {
     const proa_arch *arch = of->arch;
     const proa_config *c = of->config;
-    proa_stack_id busiest = arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
+    bool encoder = arch->kind == PROA_KIND_ENCODER;
     link_all(plan, arch, c);
     if (plan->part.tensors > 1) add_collectives(plan, params, c);
     for (int s = 0; s < PROA_STACK_COUNT; s++)
@@ -360,7 +362,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
             if (params[s].param[i].parts)
                 PROA_TRY(size_param(&params[s].param[i], (proa_weight_slot)(i % PROA_SLOT_COUNT), of,
                                     relative_rows, err));
-        count_bytes(plan, &params[s], c, s == (int)busiest);
+        count_bytes(plan, &params[s], c, encoder || s == PROA_STACK_DECODER);
     }
     return PROA_OK;
 }

@@ -173,11 +173,24 @@ static void run_stack(proa_step_frame *f)
     if (!stays_in_last_stage(f)) proa_frame_run(f, &p[PROA_SECTION_SHARE]);
 }
 
+/* The decoder of an encoder that decodes its input: over the same rows, whose outputs of the encoder it keeps. */
+static void run_decoder(proa_step_frame *f)
+{
+    const proa_batch *encoded = f->batch;
+    proa_batch batch = *encoded;
+    batch.ids = batch.decoder_ids;
+    f->stack = PROA_STACK_DECODER;
+    f->batch = &batch;
+    run_stack(f);
+    f->batch = encoded;
+}
+
 static void encode_body(proa_step_frame *f)
 {
     proa_model *m = f->m;
     if (f->host_batch->encoded) proa_frame_upload_embeds(f, PROA_REG_X, false, 1);
     else run_stack(f);
+    if (proa_arch_decodes_input(m->arch)) run_decoder(f);
     f->stack = PROA_STACK_DECODER;
     const proa_layer_range *layers = &m->plan.layers[PROA_STACK_DECODER];
     for (f->layer = layers->first; m->plan.cross.count && f->layer < layers->end; f->layer++)

@@ -600,10 +600,16 @@ static const proa_kv *layer_pages(const proa_step_frame *f, int64_t layer)
     return &f->kv[before + proa_config_kv_layers(&m->config, first, source, other)];
 }
 
-/* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. */
+/* All layers of an encoder use the first layer's pages: they are read before the next layer overwrites them. So do
+ * those of a decoder over an encoder's input, which keeps nothing after the pass. */
+static bool uses_scratch_pages(const proa_step_frame *f)
+{
+    return f->stack == PROA_STACK_ENCODER || f->m->arch->kind == PROA_KIND_ENCODER;
+}
+
 static proa_kv self_pages(const proa_step_frame *f)
 {
-    if (f->stack == PROA_STACK_ENCODER) return f->kv[0];
+    if (uses_scratch_pages(f)) return f->kv[0];
     if (f->m->config.kv_lora == 0) return *layer_pages(f, f->layer);
     /* Latent keys are the values too, so two layers share what the pool has for one. */
     int64_t own = f->layer - f->m->plan.layers[PROA_STACK_DECODER].first;
@@ -615,16 +621,20 @@ static proa_kv self_pages(const proa_step_frame *f)
 
 bool proa_frame_attends_without_pages(const proa_step_frame *f)
 {
-    if (f->stack != PROA_STACK_ENCODER) return false;
+    if (!uses_scratch_pages(f)) return false;
     if (f->narrow != PROA_DTYPE_F32) return true;
     return f->m->formats.kv == PROA_DTYPE_F32 && (!f->m->device->host || f->rows <= PROA_PAGE_TOKENS);
 }
 
+/* Keys and values of the pass itself, as heads. */
+static proa_kv pass_rows(proa_view k, proa_view v)
+{
+    return (proa_kv){k.data, v.data, k.dtype, k.shape[1], k.shape[2], k.stride[0]};
+}
+
 static proa_kv self_rows(const proa_step_frame *f, proa_view qkv)
 {
-    const proa_config *c = &f->m->config;
-    proa_view k = qkv_part(f, qkv, 1), v = qkv_part(f, qkv, 2);
-    return (proa_kv){k.data, v.data, k.dtype, c->kv_heads, c->head_dim, k.stride[0]};
+    return pass_rows(qkv_part(f, qkv, 1), qkv_part(f, qkv, 2));
 }
 
 static void do_kv_append(const proa_step_frame *f, const proa_step *s)
@@ -911,13 +921,24 @@ static void do_span_mean(const proa_step_frame *f, const proa_step *s)
                              &f->batch->self);
 }
 
-static void do_cross_append(const proa_step_frame *f, const proa_step *s)
+/* k (0) or v (1) of CKV, as heads. */
+static proa_view ckv_part(const proa_step_frame *f, int which)
 {
     const proa_config *c = &f->m->config;
-    proa_view kv = proa_frame_register(f, s->in);
-    proa_view k = head_range(kv, 0, c->kv_heads, c->head_dim),
-              v = head_range(kv, c->kv_heads, c->kv_heads, c->head_dim);
-    f->m->ctx.ops->kv_append(&f->m->ctx, layer_pages(f, f->layer), k, v, &f->batch->self);
+    proa_view kv = proa_frame_rows(f, PROA_REG_CKV, f->first + f->rows);
+    return head_range(kv, which * c->kv_heads, c->kv_heads, c->head_dim);
+}
+
+static const proa_kv *cross_pages(const proa_step_frame *f)
+{
+    return uses_scratch_pages(f) ? &f->kv[0] : layer_pages(f, f->layer);
+}
+
+static void do_cross_append(const proa_step_frame *f, const proa_step *s)
+{
+    PROA_UNUSED(s);
+    if (proa_frame_attends_without_pages(f)) return;
+    f->m->ctx.ops->kv_append(&f->m->ctx, cross_pages(f), ckv_part(f, 0), ckv_part(f, 1), &f->batch->self);
 }
 
 static void do_cross_attend(const proa_step_frame *f, const proa_step *s)
@@ -927,7 +948,9 @@ static void do_cross_attend(const proa_step_frame *f, const proa_step *s)
     int64_t end = f->first + f->rows;
     proa_view q = proa_view_heads(proa_frame_rows(f, s->in, end), c->heads),
               y = proa_view_heads(proa_frame_rows(f, s->out, end), c->heads);
-    f->m->ctx.ops->attend(&f->m->ctx, y, q, layer_pages(f, f->layer), &f->batch->cross, &a);
+    bool direct = proa_frame_attends_without_pages(f);
+    proa_kv kv = direct ? pass_rows(ckv_part(f, 0), ckv_part(f, 1)) : *cross_pages(f);
+    f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &f->batch->cross, &a);
 }
 
 static void do_gather(const proa_step_frame *f, const proa_step *s)

@@ -30,7 +30,7 @@ proa_step_frame proa_frame_make(proa_model *m, proa_stack_id stack, int64_t rows
 proa_view proa_frame_rows(const proa_step_frame *f, proa_reg r, int64_t rows);
 /* The rows of a register that the frame writes: [f->rows, its width]. */
 proa_view proa_frame_register(const proa_step_frame *f, proa_reg r);
-/* Whether an encoder's attention reads keys and values directly from QKV instead of pages: they must have the
+/* Whether an encoder's attention reads keys and values directly from QKV (or CKV) instead of pages: they must have the
  * pages' type. On the host only up to one page, since longer contexts are read faster from pages than from rows
  * far apart. The results are the same to the bit. */
 bool proa_frame_attends_without_pages(const proa_step_frame *f);

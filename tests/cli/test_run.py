@@ -85,6 +85,17 @@ def test_encoder_contracts(arch_cases):
         assert close(out["logits"], case["logits"])
 
 
+def test_zero_shot_classification():
+    """A pair of texts to an encoder-decoder that classifies."""
+    golden = json.loads((ARCH / "bart_cls/zero_shot.json").read_text())
+    for case in golden["cases"]:
+        for label, ids, logits in zip(case["labels"], case["input_ids"], case["logits"]):
+            out = ok_json("run", ARCH / "bart_cls", case["text"], "--pair", golden["hypothesis"].format(label))
+            assert out["prompt_tokens"] == len(ids) and close(out["logits"][0], logits)
+    lines = ok("run", ARCH / "bart_cls", case["text"], "--pair", golden["hypothesis"].format(label)).splitlines()
+    assert [line.split()[0] for line in lines] == ["contradiction", "neutral", "entailment"]
+
+
 def test_ids_take_commas_and_spaces():
     spaces = ok_json("run", LM, "--ids", "1 812 316 262", "--max-tokens", 4, "--ignore-eos")
     commas = ok_json("run", LM, "--ids=1,812,  316,262", "--max-tokens=4", "--ignore-eos")

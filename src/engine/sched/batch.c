@@ -65,6 +65,7 @@ proa_batch proa_batch_of_step(const proa_engine *e)
     if (e->model->config.prefix_end >= 0) b.block_positions = e->step.block_positions;
     b.prefixes = e->step.prefixes;
     if (e->step.any_types) b.types = e->step.types;
+    if (proa_arch_decodes_input(e->model->arch)) b.decoder_ids = e->step.decoder_ids;
     if (e->step.any_lora) b.lora = e->step.lora;
     if (e->step.any_sampled_at) b.sampled_at = e->step.sampled_at;
     b.sampled_deferred = e->step.any_sampled_at && e->async.mode == PROA_SAMPLE_STAGES;

@@ -14,9 +14,10 @@ typedef struct proa_step_arrays {
     int32_t *ids, *positions, *block_positions, *lengths; /* as proa_batch has them */
     int32_t *types;                                       /* token types of an encoder pass */
     bool any_types;                                       /* some are not 0 */
-    int32_t *sampled_at; /* index of the row's id among those sampled last on the device; -1: `ids` has it */
-    bool any_sampled_at; /* some are not -1 */
-    uint64_t *seen;      /* masks of rows of trees */
+    int32_t *decoder_ids; /* of encoders that decode their input, else not used */
+    int32_t *sampled_at;  /* index of the row's id among those sampled last on the device; -1: `ids` has it */
+    bool any_sampled_at;  /* some are not -1 */
+    uint64_t *seen;       /* masks of rows of trees */
     bool any_tree;
     bool runs_undone;    /* rows that were undone are those of decoding sequences (proa_seq.undone) */
     int64_t undone_rows; /* how many there are */

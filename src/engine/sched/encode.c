@@ -55,8 +55,18 @@ static int64_t rows_of_pass(const proa_engine *e)
     return proa_min64(most, proa_max64(each, AHEAD_ROWS_MIN));
 }
 
+/* What a decoder over the input reads: for each row the token before it. */
+static void add_decoder_ids(proa_engine *e, const proa_encoder_source *input)
+{
+    const proa_config *c = &e->model->config;
+    int32_t *to = e->step.decoder_ids + e->step.rows;
+    to[0] = c->starts_with_last ? input->ids[input->count - 1] : (int32_t)c->decoder_start;
+    if (input->count > 1) memcpy(to + 1, input->ids, (size_t)(input->count - 1) * sizeof *to);
+}
+
 static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_request *req)
 {
+    bool decodes = proa_arch_decodes_input(e->model->arch);
     proa_page_table *table = &e->slots.cross[req->slot];
     bool alone = e->model->arch->kind == PROA_KIND_ENCODER, hidden = req->task == PROA_TASK_ENCODE;
     pass->input[pass->count++] = (proa_encoder_input){req, e->step.rows};
@@ -66,9 +76,11 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
     proa_request_pages_take(e, table, 0, req->input.count);
     proa_batch_set_adapter(e, req);
-    proa_batch_add_span(e, table, req->input.count, req->input.count, table, 0);
+    proa_batch_add_span(e, table, req->input.count, req->input.count, table,
+                        decodes ? req->input.count : 0);
     e->step.self_spans[e->step.spans - 1].globals = (int32_t)proa_config_globals(
         &e->model->config, req->input.ids, req->input.count);
+    if (decodes) add_decoder_ids(e, &req->input);
     if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){
             .row = e->step.rows,
@@ -105,13 +117,14 @@ static void take_inputs(proa_engine *e, proa_encoder_pass *pass, int64_t rows_mo
     pass->wants_outputs = pass->wants_outputs && proa_model_sends_encoder_outputs(e->model);
 }
 
-/* Which of its rows the head of one row reads of an input: the first one, or the last one whose token is not one that
- * it passes over (padding). Of an input that has no other tokens it reads the first row, of embeddings the last one. */
+/* Which of its rows the head of one row reads of an input: the first one, that of the last end token, or the last one
+ * whose token is not one that it passes over (padding). Of an input that has no other tokens it reads the first row, of
+ * embeddings the last one. */
 static int64_t head_row(const proa_engine *e, const proa_engine_request *req)
 {
     int64_t row = req->input.count - 1, skipped = e->model->config.passed_over;
     bool known = !req->input.embedded && req->input.virtual_count == 0;
-    if (e->model->arch->head_rows != PROA_ROWS_LAST) return 0;
+    if (e->model->arch->head_rows != PROA_ROWS_LAST) return req->input.head_row;
     while (known && row > 0 && req->input.ids[row] == skipped) row--;
     return row;
 }

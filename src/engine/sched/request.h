@@ -34,6 +34,7 @@ typedef enum proa_request_phase {
 typedef struct proa_encoder_source {
     int32_t *ids; /* [count]; NULL: `embedded`, or there is no encoder */
     int64_t count;
+    int64_t head_row;          /* which of them the head computes, of models that have one row of an input */
     int64_t virtual_count;     /* tokens of the adapter's table, which were put before the others */
     int32_t *types;            /* [count] token types; NULL: all 0 */
     float *embedded;           /* [count][hidden] input embeddings in place of ids; or NULL */

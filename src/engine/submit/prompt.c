@@ -288,9 +288,44 @@ static proa_status check_globals(const proa_engine *e, const proa_engine_request
                      (long long)c->globals_ends, (long long)c->globals_end);
 }
 
+static bool is_end(const proa_config *c, int32_t id)
+{
+    for (int32_t i = 0; i < c->end_count; i++)
+        if (c->end_ids[i] == id) return true;
+    return false;
+}
+
+/* The row of an input that the head computes, if that of the last end token: the first row for other heads. */
+static proa_status find_head_row(const proa_engine *e, proa_encoder_source *input, proa_err *err)
+{
+    const proa_config *c = &e->model->config;
+    proa_head_rows rows = e->model->arch->head_rows;
+    int64_t row = rows == PROA_ROWS_END ? input->count - 1 : 0;
+    while (rows == PROA_ROWS_END && row >= 0 && !is_end(c, input->ids[row])) row--;
+    input->head_row = proa_max64(row, 0);
+    if (row >= 0 || input->count == 0) return PROA_OK;
+    if (c->end_count == 0)
+        return PROA_FAIL(err, INVALID, "config.json has no 'eos_token_id', whose row is classified");
+    return PROA_FAIL(err, INVALID, "the input has no end token (%d), whose row is classified", c->end_ids[0]);
+}
+
+/* What a decoder over the input begins with. */
+static proa_status check_decoded_input(const proa_engine *e, const proa_request *r, proa_err *err)
+{
+    const proa_config *c = &e->model->config;
+    if (!proa_arch_decodes_input(e->model->arch)) return PROA_OK;
+    if (r->embedded)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s takes no vectors: its decoder reads the ids",
+                         e->model->arch->name);
+    if (c->decoder_start < 0 && !c->starts_with_last)
+        return PROA_FAIL(err, INVALID, "config.json has no 'decoder_start_token_id'");
+    return PROA_OK;
+}
+
 static proa_status read_encoder_input(proa_engine *e, proa_engine_request *req, const proa_request *r,
                                       proa_err *err)
 {
+    PROA_TRY(check_decoded_input(e, r, err));
     if (req->adapter) req->virtuals = req->adapter->table;
     PROA_TRY(take_table(e, req, r, err));
     int64_t virtuals = req->virtuals && !req->virtuals->keys ? req->virtuals->tokens : 0;
@@ -298,6 +333,7 @@ static proa_status read_encoder_input(proa_engine *e, proa_engine_request *req, 
     else
         PROA_TRY(read_input(e, r, true, virtuals, &req->input.ids, &req->input.count, &req->input.types, err));
     PROA_TRY(check_globals(e, req, err));
+    PROA_TRY(find_head_row(e, &req->input, err));
     return virtuals ? begin_input(e, req, err) : PROA_OK;
 }
 

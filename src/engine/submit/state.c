@@ -180,16 +180,26 @@ static void make_encoded(const proa_engine *e, proa_engine_request *req)
     req->encoded = proa_malloc((size_t)(req->input.count * e->model->config.hidden) * sizeof *req->encoded);
 }
 
+/* Whether the model can do it at all. */
+static proa_status check_task(const proa_arch *arch, proa_task task, proa_err *err)
+{
+    if (arch->kind == PROA_KIND_ENCODER && task != PROA_TASK_ROWS && task != PROA_TASK_ENCODE)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: ask for rows", arch->name);
+    if (task == PROA_TASK_ENCODE && arch->kind == PROA_KIND_DECODER)
+        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", arch->name);
+    if (task == PROA_TASK_ENCODE && proa_arch_decodes_input(arch))
+        return PROA_FAIL(err, UNSUPPORTED, "a %s gives rows of its decoder, not of its encoder: ask for rows",
+                         arch->name);
+    return PROA_OK;
+}
+
 proa_status proa_submit_plan(const proa_engine *e, proa_engine_request *req, const proa_options *options,
                              proa_err *err)
 {
     int64_t room = e->model->config.context - req->prompt_count;
     bool encoder = e->model->arch->kind == PROA_KIND_ENCODER;
     req->width = 1;
-    if (encoder && req->task != PROA_TASK_ROWS && req->task != PROA_TASK_ENCODE)
-        return PROA_FAIL(err, UNSUPPORTED, "a %s does not generate: ask for rows", e->model->arch->name);
-    if (req->task == PROA_TASK_ENCODE && e->model->arch->kind == PROA_KIND_DECODER)
-        return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
+    PROA_TRY(check_task(e->model->arch, req->task, err));
     if (!encoder && req->task != PROA_TASK_ENCODE) PROA_TRY(proa_submit_read_options(e, req, options, err));
     make_encoded(e, req);
     if (req->task == PROA_TASK_GENERATE) {

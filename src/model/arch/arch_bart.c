@@ -5,7 +5,8 @@
  * and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small Blenderbot norm
  * what is embedded, the decoder of the last before positions are added, and without a scale. The positions of Marian,
  * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
- * embedding, and adds final_logits_bias, which M2M100 has not.
+ * embedding, and adds final_logits_bias, which M2M100 has not. Classes for sequences and for question answering are
+ * encoders that decode their input: the decoder reads it moved by one token, and the head reads the decoder's rows.
  * Facts: transformers' modeling_{bart,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
@@ -60,32 +61,69 @@ static const proa_key m2m100_keys[] = {KEYS(RELU)};
 #define BART_STACK_TENSORS(stack) \
     TABLE       (stack "embed_positions.weight", POSITIONS, POSITIONS, HIDDEN), \
     NORM_TENSORS(stack "layernorm_embedding", EMBED_NORM)
+#define BART_ENCODER_TENSORS \
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN), \
+    BART_STACK_TENSORS   ("model.encoder."),                             \
+    LAYER_TENSORS        ("model.encoder.layers.%d.")
+#define BART_DECODER_TENSORS \
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN), \
+    BART_STACK_TENSORS   ("model.decoder."),                             \
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d.")
+#define MBART_ENCODER_TENSORS BART_ENCODER_TENSORS, NORM_TENSORS("model.encoder.layer_norm", FINAL_NORM)
+#define MBART_DECODER_TENSORS BART_DECODER_TENSORS, NORM_TENSORS("model.decoder.layer_norm", FINAL_NORM)
+#define DENSE_TENSORS(name, SLOT, ROWS) \
+    MATRIX(name ".weight", SLOT,     ROWS, HIDDEN), \
+    VECTOR(name ".bias",   SLOT##_B, ROWS)
+/* Heads of classes that decode their input are beside the encoder, whose pass they end. */
+#define CLASS_TENSORS \
+    DENSE_TENSORS("classification_head.dense",    HEAD_DENSE, HIDDEN), \
+    DENSE_TENSORS("classification_head.out_proj", HEAD,       LABELS)
 static const proa_name bart_tensors[] = {
 #define STACK PROA_STACK_ENCODER
-    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
-    BART_STACK_TENSORS   ("model.encoder."),
-    LAYER_TENSORS        ("model.encoder.layers.%d."),
+    BART_ENCODER_TENSORS,
 #undef STACK
 #define STACK PROA_STACK_DECODER
-    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
-    BART_STACK_TENSORS   ("model.decoder."),
-    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
-    HEAD_TENSORS,
+    BART_DECODER_TENSORS, HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name bart_cls_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    BART_ENCODER_TENSORS, CLASS_TENSORS,
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    BART_DECODER_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name bart_qa_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    BART_ENCODER_TENSORS, DENSE_TENSORS("qa_outputs", HEAD, LABELS),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    BART_DECODER_TENSORS,
 #undef STACK
     END_TENSORS};
 static const proa_name mbart_tensors[] = {
 #define STACK PROA_STACK_ENCODER
-    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
-    BART_STACK_TENSORS   ("model.encoder."),
-    LAYER_TENSORS        ("model.encoder.layers.%d."),
-    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+    MBART_ENCODER_TENSORS,
 #undef STACK
 #define STACK PROA_STACK_DECODER
-    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
-    BART_STACK_TENSORS   ("model.decoder."),
-    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
-    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
-    HEAD_TENSORS,
+    MBART_DECODER_TENSORS, HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name mbart_cls_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    MBART_ENCODER_TENSORS, CLASS_TENSORS,
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    MBART_DECODER_TENSORS,
+#undef STACK
+    END_TENSORS};
+static const proa_name mbart_qa_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    MBART_ENCODER_TENSORS, DENSE_TENSORS("qa_outputs", HEAD, LABELS),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    MBART_DECODER_TENSORS,
 #undef STACK
     END_TENSORS};
 static const proa_name marian_tensors[] = {
@@ -153,6 +191,10 @@ static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.wei
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
     "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights", NULL};
+/* Of classes without the head that generates. */
+static const char *const class_ignored[] = {
+    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
+    "encoder.version", "decoder.version", "final_logits_bias", NULL};
 
 static const proa_step bart_embed[] = {
     EMBED_TO(D, TOKENS,    SCALED | EXACT),
@@ -167,6 +209,14 @@ static const proa_step small_decoder_embed[] = {
     EMBED_TO(D, TOKENS,    0),
     NORM    (D, X,         EMBED_NORM),
     EMBED_TO(X, POSITIONS, OF_POS | ADD),
+    END};
+
+/* Of a decoder over the input: it keeps what the encoder made of the same rows. */
+static const proa_step bart_decoded_embed[] = {
+    SCALE   (X, KEPT),
+    EMBED_TO(D, TOKENS,    SCALED | EXACT),
+    EMBED_TO(D, POSITIONS, OF_POS | ADD),
+    NORM    (D, X,         EMBED_NORM),
     END};
 
 #define POST_SELF_ATTENTION \
@@ -186,6 +236,16 @@ static const proa_step small_decoder_embed[] = {
     NORM  (D, X, FFN_NORM)
 static const proa_step post_encoder_layer[] = {POST_SELF_ATTENTION, POST_FFN, END};
 static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_ATTENTION, POST_FFN, END};
+static const proa_step post_decoded_layer[] = {
+    POST_SELF_ATTENTION,
+    LINEAR(X,    CQ,  CROSS_Q,  0),
+    LINEAR(KEPT, CKV, CROSS_KV, 0),
+    CROSS_APPEND,
+    CROSS_ATTEND,
+    LINEAR(A, D, CROSS_O, ADD_X),
+    NORM  (D, X, CROSS_NORM),
+    POST_FFN,
+    END};
 
 #define PRE_SELF_ATTENTION \
     NORM  (X, N,   ATTN_NORM), \
@@ -204,7 +264,22 @@ static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_A
     LINEAR(U, X, DOWN, ADD)
 static const proa_step pre_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN, END};
 static const proa_step pre_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN, END};
+static const proa_step pre_decoded_layer[] = {
+    PRE_SELF_ATTENTION,
+    NORM  (X,    N,   CROSS_NORM),
+    LINEAR(N,    CQ,  CROSS_Q,  0),
+    LINEAR(KEPT, CKV, CROSS_KV, 0),
+    CROSS_APPEND,
+    CROSS_ATTEND,
+    LINEAR(A, X, CROSS_O, ADD),
+    PRE_FFN,
+    END};
 
+static const proa_step class_head[] = {
+    GATHER(H),
+    LINEAR(H,  HN,  HEAD_DENSE, TANH),
+    LINEAR(HN, OUT, HEAD,       0),
+    END};
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step plain_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
@@ -261,6 +336,46 @@ static proa_status finish_plbart(proa_config *c, const proa_json *json, proa_are
     return finish_stacks(c, json, true, err);
 }
 
+/* Classes that decode their input. Ids are those of the configurations' classes where the file has none. */
+static proa_status finish_decoding(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->stream_scale = 1;
+    c->decoder_start = 2;
+    c->end_ids[c->end_count++] = 2;
+    PROA_TRY(finish_bart(c, json, arena, err));
+    return proa_config_read_labels(c, json, err);
+}
+
+/* BartConfig has three labels where the file names none. */
+static proa_status finish_bart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    bool named = proa_json_get(json, "id2label") || proa_json_get(json, "num_labels");
+    PROA_TRY(finish_decoding(c, json, arena, err));
+    if (!named) c->labels = 3;
+    return PROA_OK;
+}
+
+/* A start and an end for each row, whatever labels the file names. */
+static proa_status finish_bart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_decoding(c, json, arena, err));
+    c->labels = 2, c->regression = false;
+    return PROA_OK;
+}
+
+/* mBART's and PLBart's input ends with its language, with which the decoder begins. */
+static proa_status finish_mbart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->starts_with_last = true;
+    return finish_decoding(c, json, arena, err);
+}
+
+static proa_status finish_mbart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->starts_with_last = true;
+    return finish_bart_qa(c, json, arena, err);
+}
+
 /* The padding token has the position pad_token_id, the first token the one after it (fairseq's make_positions). */
 static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -308,4 +423,25 @@ const proa_arch proa_arch_plbart =
 const proa_arch proa_arch_m2m100 =
     ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
+
+/* Encoders that decode their input. The stacks' outputs are normed (after) or not. */
+#define DECODING(row, type, classes, tensors, encoder, decoder, after, heads, rows, finisher)          \
+    {.name = row, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER,                \
+     .norm = PROA_NORM_LAYER, .keys = bart_keys, .names = tensors, .prefixes = prefixes,               \
+     .aliases = aliases, .ignored = class_ignored,                                                     \
+     .stacks = {[PROA_STACK_DECODER] = {bart_decoded_embed, decoder, after, true},                     \
+                [PROA_STACK_ENCODER] = {bart_embed, encoder, after, false}},                           \
+     .head = heads, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_LABELS, .finish = finisher}
+const proa_arch proa_arch_bart_cls =
+    DECODING("bart_cls", "bart", ("BartForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
+             post_decoded_layer, NULL, class_head, END, finish_bart_cls);
+const proa_arch proa_arch_bart_qa =
+    DECODING("bart_qa", "bart", ("BartForQuestionAnswering"), bart_qa_tensors, post_encoder_layer,
+             post_decoded_layer, NULL, plain_head, ALL, finish_bart_qa);
+const proa_arch proa_arch_mbart_cls =
+    DECODING("mbart_cls", "mbart", ("MBartForSequenceClassification"), mbart_cls_tensors, pre_encoder_layer,
+             pre_decoded_layer, encoder_after, class_head, END, finish_mbart_cls);
+const proa_arch proa_arch_mbart_qa =
+    DECODING("mbart_qa", "mbart", ("MBartForQuestionAnswering"), mbart_qa_tensors, pre_encoder_layer,
+             pre_decoded_layer, encoder_after, plain_head, ALL, finish_mbart_qa);
 /* clang-format on */

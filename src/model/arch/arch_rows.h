@@ -151,7 +151,8 @@
  *                       made the other rows, which see their window and the global rows
  * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
  *                        with CONV [H, conv_width H]
- * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs
+ * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs; of an encoder that decodes
+ *                       its input they are scratch, or CROSS_ATTEND reads CKV
  * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
  * HEADS_LINEAR(IN, OUT, W, flags)
  *                       each head of OUT = each head of IN times its own matrix; KEEP: qk_rope numbers go by it

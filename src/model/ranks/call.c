@@ -99,6 +99,7 @@ static void batch_message(proa_rank_message *m, proa_batch *b, const proa_model 
     PROA_RANK_MESSAGE_VALUE(m, b->sampled_ticket);
     PROA_RANK_MESSAGE_VALUE(m, b->overlaps);
     PROA_RANK_MESSAGE_ARRAY(m, b->types, b->rows);
+    PROA_RANK_MESSAGE_ARRAY(m, b->decoder_ids, b->rows);
     PROA_RANK_MESSAGE_ARRAY(m, b->pending, b->pending_count);
     spans_message(m, &b->self, b->rows);
     spans_message(m, &b->cross, b->rows);

@@ -123,12 +123,14 @@ proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 
 /* ---- programs ---- */
 
-/* What every stage makes for itself before its layers: no weights. */
+/* What every stage makes for itself before its layers: no weights. A copy is of what all stages have: the output of the
+ * stack before. */
 static void keep_tables(proa_program *embed)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < embed->count; i++)
-        if (embed->step[i].op == PROA_STEP_ROPE_TABLE) embed->step[count++] = embed->step[i];
+        if (embed->step[i].op == PROA_STEP_ROPE_TABLE || embed->step[i].op == PROA_STEP_SCALE)
+            embed->step[count++] = embed->step[i];
     embed->count = count;
     embed->step[count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }

@@ -3,11 +3,11 @@
  *
  * The block of a batch, each part rounded up to 16 bytes; the device has the same block at the same offsets:
  *
- *   ids | positions | block positions | lengths | types | rows of states | self spans | cross spans | masks of trees |
- *   adapters' rows | page tables | beam reorders
+ *   ids | positions | block positions | lengths | types | decoder ids | rows of states | self spans | cross spans |
+ *   masks of trees | adapters' rows | page tables | beam reorders
  *
- * Block positions are present only if the model has them, lengths only if its rotary frequencies depend on them, masks
- * only if the batch has trees.
+ * Block positions and decoder ids are present only if the model has them, lengths only if its rotary frequencies depend
+ * on them, masks only if the batch has trees.
  * The page tables are those of the self spans, then those of the cross spans, then, for beams whose last step the
  * host has not received, copies of their tables before that step. The reorders come last, so that everything before
  * them is where a recorded pass of this shape expects it, whether beams are reordered or not. */
@@ -121,7 +121,7 @@ proa_status proa_staging_make(proa_model *m, proa_err *err)
     proa_staging *s = m->staging = proa_calloc(1, sizeof *s);
     int64_t rows = m->plan.rows_max;
     s->page_entries_max = page_entries(m);
-    s->bytes = rows * (8 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
+    s->bytes = rows * (9 * 4 + (int64_t)sizeof(uint64_t) + 2 * (int64_t)sizeof(proa_span)) +
                proa_lora_segments_max(m) * (int64_t)sizeof(proa_lora_segment) +
                m->plan.sampled_rows * (int64_t)sizeof(proa_kv_reorder) + 4 * s->page_entries_max + 1024;
     s->host = proa_malloc((size_t)s->bytes);
@@ -344,6 +344,7 @@ const proa_batch *proa_staging_batch(proa_model *m, const proa_kv *kv, const pro
     staged->prefixes = batch->prefixes;
     if (batch->lengths) staged->lengths = put_array(s, batch->lengths, batch->rows * 4).device;
     staged->types = put_array(s, batch->types, batch->rows * 4).device;
+    if (batch->decoder_ids) staged->decoder_ids = put_array(s, batch->decoder_ids, batch->rows * 4).device;
     if (batch->state_rows) {
         staged->states = batch->states;
         staged->state_rows = put_array(s, batch->state_rows, batch->rows * 4).device;

@@ -587,6 +587,32 @@ static void decoders_have_no_encoder(void **state)
     proa_engine_close(engine);
 }
 
+static void expect_refused(proa_engine *engine, proa_request request, const char *want)
+{
+    proa_err err = {.status = PROA_OK};
+    outcome o = {0};
+    request.on_event = collect, request.arg = &o;
+    assert_true(proa_engine_submit(engine, &request, NULL, &err) != PROA_OK);
+    assert_string_equal(err.text, want);
+}
+
+/* It needs the ids, and gives the rows of its decoder only. */
+static void an_encoder_that_decodes_its_input(void **state)
+{
+    const int32_t ids[] = {0, 9, 11, 2};
+    const float rows[80] = {0};
+    proa_engine *engine = open_or_fail(*state, NULL);
+    expect_refused(engine, encode_of(ids, 4),
+                   "a bart_cls gives rows of its decoder, not of its encoder: ask for rows");
+    expect_refused(engine, (proa_request){.task = PROA_TASK_ROWS, .embedded = rows, .ids_count = 2},
+                   "a bart_cls takes no vectors: its decoder reads the ids");
+    expect_refused(engine, (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = 3},
+                   "the input has no end token (2), whose row is classified");
+    expect_refused(engine, (proa_request){.task = PROA_TASK_ROWS, .ids = ids, .ids_count = 0},
+                   "the input is empty");
+    proa_engine_close(engine);
+}
+
 /* One token event: the hidden state times the embedding of each token is its logit. */
 static void check_logits(const proa_event *event)
 {
@@ -699,6 +725,7 @@ int main(void)
         ON(vectors_stand_in_for_ids, "t5"),
         ON(encode_gives_hidden_states, "t5"),
         ON(decoders_have_no_encoder, "llama"),
+        ON(an_encoder_that_decodes_its_input, "bart_cls"),
         ON(bad_requests_are_refused, "llama"),
         ON(hidden_states_have_the_heads_width, "opt_350m"),
         ON(large_steps_equal_small, "bert"),

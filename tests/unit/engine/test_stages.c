@@ -46,7 +46,8 @@ static void fill_prompt(int32_t ids[PROMPT], int seed)
 }
 
 /* Logits of all rows of a prompt, greedy, sampled and beam requests, together in one batch. Some want
- * log-probabilities, whose rows go to rank 0. Of an encoder: outputs of its head, and hidden states. */
+ * log-probabilities, whose rows go to rank 0. Of an encoder: outputs of its head, and hidden states, but not of one
+ * that decodes its input. */
 static void run_all(proa_engine *engine, bool generates, outcome out[REQUESTS])
 {
     int32_t ids[REQUESTS][PROMPT];
@@ -58,7 +59,7 @@ static void run_all(proa_engine *engine, bool generates, outcome out[REQUESTS])
         if (i % 3 == 2) o.beams = 3, o.logprobs = false;
         r.options = o;
         if (i == 0 || !generates) r.task = PROA_TASK_ROWS, r.options = (proa_options){0};
-        if (!generates && i % 2) r.task = PROA_TASK_ENCODE;
+        if (!generates && i % 2 && !proa_arch_decodes_input(engine->model->arch)) r.task = PROA_TASK_ENCODE;
         out[i] = (outcome){0};
         submit_or_fail(engine, r, &out[i]);
     }
@@ -300,6 +301,8 @@ int main(void)
         CASE(modernbert_mean, 2, false),
         CASE(deberta_v2_conv, 2, false),
         CASE(bert_types_cls, 2, false),
+        CASE(bart_qa, 2, false),
+        CASE(mbart_qa, 2, false),
         cmocka_unit_test(test_crowd),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_closed_early),
