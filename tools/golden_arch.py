@@ -585,7 +585,19 @@ DECODING = {
     "bart_qa": ("BartForQuestionAnswering", lambda: transformers.BartConfig(**dict(BART, decoder_start_token_id=0))),
     "mbart_cls": ("MBartForSequenceClassification", lambda: MBartConfig(num_labels=4, **BART)),
     "mbart_qa": ("MBartForQuestionAnswering", lambda: MBartConfig(**BART)),
+    "plbart_cls": ("PLBartForSequenceClassification", lambda: transformers.PLBartConfig(num_labels=2, **drop(BART, "scale_embedding"))),
+    "mvp_cls": ("MvpForSequenceClassification", lambda: transformers.MvpConfig(num_labels=2, **BART)),
+    "mvp_qa": ("MvpForQuestionAnswering", lambda: transformers.MvpConfig(**BART)),
+    "t5_cls": ("T5ForSequenceClassification", lambda: transformers.T5Config(num_labels=3, **T5)),
+    "t5_qa": ("T5ForQuestionAnswering", lambda: transformers.T5Config(**dict(T5, feed_forward_proj="relu"))),
+    "umt5_cls": ("UMT5ForSequenceClassification", lambda: transformers.UMT5Config(num_labels=2, **T5)),
+    "umt5_qa": ("UMT5ForQuestionAnswering", lambda: transformers.UMT5Config(**T5)),
+    "mt5_cls": ("MT5ForSequenceClassification", lambda: transformers.MT5Config(num_labels=4, **T5)),
 }
+HEADS["t5_token"] = ("T5ForTokenClassification", lambda: transformers.T5Config(num_labels=5, **T5))
+HEADS["umt5_token"] = ("UMT5ForTokenClassification", lambda: transformers.UMT5Config(num_labels=5, **T5))
+PAIRS["mvp"] = ("MvpForConditionalGeneration", lambda: transformers.MvpConfig(
+    pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS), {"forced_eos_token_id": 2})
 HEADS.update(DECODING)
 
 
@@ -698,6 +710,9 @@ def make_head(row):
     fill(model, 1, norms).tie_weights()
     if row == "esm":  # as ESM-2 was trained and published
         model.rotary_embeddings.inv_freq = model.rotary_embeddings.inv_freq.half().float()
+    for n, p in model.named_parameters() if row in DECODING else []:
+        if n.endswith("Attention.q.weight"):  # as T5 begins: scores are not divided, and large ones amplify roundings
+            p.data *= model.config.d_kv ** -0.5
     kind, cases = ("cls" if "For" in name else "enc"), []
     prompts = prompts_of(1, LONG_PROMPTS if row in LONG or row in DECODING else PROMPTS)
     if row in DECODERS and "ForSequence" in name:  # padding behind and before, and nothing else
@@ -782,6 +797,8 @@ def make_pair(row):
             model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed)) * 0.3)
         else:
             model.tie_weights()
+        if row == "mvp":  # else the bias alone chooses
+            model.final_logits_bias *= 0.1
         model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
         model.generation_config.update(**generation)
         prompts = prompts_of(seed)

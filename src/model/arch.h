@@ -621,6 +621,10 @@ typedef struct proa_arch {
     A(blenderbot)                                                                                            \
     A(blenderbot_small)                                                                                      \
     A(plbart)                                                                                                \
+    A(plbart_cls)                                                                                            \
+    A(mvp)                                                                                                   \
+    A(mvp_cls)                                                                                               \
+    A(mvp_qa)                                                                                                \
     A(opennmt)                                                                                               \
     A(jina_embeddings_v3_tasks)                                                                              \
     A(roberta)                                                                                               \
@@ -753,8 +757,14 @@ typedef struct proa_arch {
     A(eagle3)                                                                                                \
     A(t5)                                                                                                    \
     A(t5_encoder)                                                                                            \
+    A(t5_cls)                                                                                                \
+    A(t5_token)                                                                                              \
+    A(t5_qa)                                                                                                 \
     A(umt5)                                                                                                  \
     A(umt5_encoder)                                                                                          \
+    A(umt5_cls)                                                                                              \
+    A(umt5_token)                                                                                            \
+    A(umt5_qa)                                                                                               \
     A(longt5)                                                                                                \
     A(longt5_encoder)                                                                                        \
     A(bert)                                                                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bart.c - BART, PLBart, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with
+ * arch_bart.c - BART, MVP, PLBart, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with
  * LayerNorm and biases. BART, PLBart, Marian and Blenderbot's small form norm the sum of a sublayer and its input
  * (post-norm), the others the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART, PLBart, mBART
  * and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small Blenderbot norm
@@ -7,7 +7,7 @@
  * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
  * embedding, and adds final_logits_bias, which M2M100 has not. Classes for sequences and for question answering are
  * encoders that decode their input: the decoder reads it moved by one token, and the head reads the decoder's rows.
- * Facts: transformers' modeling_{bart,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
+ * Facts: transformers' modeling_{bart,mvp,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -213,7 +213,7 @@ static const proa_step small_decoder_embed[] = {
 
 /* Of a decoder over the input: it keeps what the encoder made of the same rows. */
 static const proa_step bart_decoded_embed[] = {
-    SCALE   (X, KEPT),
+    KEEP_ENCODED,
     EMBED_TO(D, TOKENS,    SCALED | EXACT),
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     NORM    (D, X,         EMBED_NORM),
@@ -238,9 +238,8 @@ static const proa_step post_encoder_layer[] = {POST_SELF_ATTENTION, POST_FFN, EN
 static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_ATTENTION, POST_FFN, END};
 static const proa_step post_decoded_layer[] = {
     POST_SELF_ATTENTION,
-    LINEAR(X,    CQ,  CROSS_Q,  0),
-    LINEAR(KEPT, CKV, CROSS_KV, 0),
-    CROSS_APPEND,
+    LINEAR(X, CQ, CROSS_Q, 0),
+    ENCODED_MEMORY,
     CROSS_ATTEND,
     LINEAR(A, D, CROSS_O, ADD_X),
     NORM  (D, X, CROSS_NORM),
@@ -266,10 +265,9 @@ static const proa_step pre_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN, END};
 static const proa_step pre_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN, END};
 static const proa_step pre_decoded_layer[] = {
     PRE_SELF_ATTENTION,
-    NORM  (X,    N,   CROSS_NORM),
-    LINEAR(N,    CQ,  CROSS_Q,  0),
-    LINEAR(KEPT, CKV, CROSS_KV, 0),
-    CROSS_APPEND,
+    NORM  (X, N,  CROSS_NORM),
+    LINEAR(N, CQ, CROSS_Q, 0),
+    ENCODED_MEMORY,
     CROSS_ATTEND,
     LINEAR(A, X, CROSS_O, ADD),
     PRE_FFN,
@@ -337,12 +335,13 @@ static proa_status finish_plbart(proa_config *c, const proa_json *json, proa_are
 }
 
 /* Classes that decode their input. Ids are those of the configurations' classes where the file has none. */
-static proa_status finish_decoding(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_decoding(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
 {
     c->stream_scale = 1;
+    c->position_offset = 2;
     c->decoder_start = 2;
     c->end_ids[c->end_count++] = 2;
-    PROA_TRY(finish_bart(c, json, arena, err));
+    PROA_TRY(finish_stacks(c, json, scaled, err));
     return proa_config_read_labels(c, json, err);
 }
 
@@ -350,7 +349,8 @@ static proa_status finish_decoding(proa_config *c, const proa_json *json, proa_a
 static proa_status finish_bart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     bool named = proa_json_get(json, "id2label") || proa_json_get(json, "num_labels");
-    PROA_TRY(finish_decoding(c, json, arena, err));
+    PROA_UNUSED(arena);
+    PROA_TRY(finish_decoding(c, json, false, err));
     if (!named) c->labels = 3;
     return PROA_OK;
 }
@@ -358,7 +358,8 @@ static proa_status finish_bart_cls(proa_config *c, const proa_json *json, proa_a
 /* A start and an end for each row, whatever labels the file names. */
 static proa_status finish_bart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(finish_decoding(c, json, arena, err));
+    PROA_UNUSED(arena);
+    PROA_TRY(finish_decoding(c, json, false, err));
     c->labels = 2, c->regression = false;
     return PROA_OK;
 }
@@ -366,13 +367,49 @@ static proa_status finish_bart_qa(proa_config *c, const proa_json *json, proa_ar
 /* mBART's and PLBart's input ends with its language, with which the decoder begins. */
 static proa_status finish_mbart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
+    PROA_UNUSED(arena);
     c->starts_with_last = true;
-    return finish_decoding(c, json, arena, err);
+    return finish_decoding(c, json, false, err);
 }
 
 static proa_status finish_mbart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->starts_with_last = true;
+    return finish_bart_qa(c, json, arena, err);
+}
+
+static proa_status finish_plbart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    c->starts_with_last = true;
+    return finish_decoding(c, json, true, err);
+}
+
+/* MVP is BART without the prompts that its layers may have. */
+static proa_status check_prompt(const proa_json *json, proa_err *err)
+{
+    bool prompt = false;
+    PROA_TRY(proa_json_get_bool(&prompt, json, "use_prompt", err));
+    if (!prompt) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'use_prompt' true is not supported: prompts in each layer");
+}
+
+static proa_status finish_mvp(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(check_prompt(json, err));
+    return finish_bart(c, json, arena, err);
+}
+
+static proa_status finish_mvp_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    PROA_TRY(check_prompt(json, err));
+    return finish_decoding(c, json, false, err);
+}
+
+static proa_status finish_mvp_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(check_prompt(json, err));
     return finish_bart_qa(c, json, arena, err);
 }
 
@@ -420,6 +457,9 @@ const proa_arch proa_arch_blenderbot_small =
 const proa_arch proa_arch_plbart =
     ROW("plbart", ("PLBartForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_plbart);
+const proa_arch proa_arch_mvp =
+    ROW("mvp", ("MvpForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
+        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_mvp);
 const proa_arch proa_arch_m2m100 =
     ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
@@ -444,4 +484,13 @@ const proa_arch proa_arch_mbart_cls =
 const proa_arch proa_arch_mbart_qa =
     DECODING("mbart_qa", "mbart", ("MBartForQuestionAnswering"), mbart_qa_tensors, pre_encoder_layer,
              pre_decoded_layer, encoder_after, plain_head, ALL, finish_mbart_qa);
+const proa_arch proa_arch_plbart_cls =
+    DECODING("plbart_cls", "plbart", ("PLBartForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
+             post_decoded_layer, NULL, class_head, END, finish_plbart_cls);
+const proa_arch proa_arch_mvp_cls =
+    DECODING("mvp_cls", "mvp", ("MvpForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
+             post_decoded_layer, NULL, class_head, END, finish_mvp_cls);
+const proa_arch proa_arch_mvp_qa =
+    DECODING("mvp_qa", "mvp", ("MvpForQuestionAnswering"), bart_qa_tensors, post_encoder_layer,
+             post_decoded_layer, NULL, plain_head, ALL, finish_mvp_qa);
 /* clang-format on */

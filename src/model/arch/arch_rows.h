@@ -316,6 +316,11 @@ enum {
     LINEAR(U, X,   DOWN, ADD),   \
     END
 
+/* A decoder over the input of an encoder, in the same pass: its embedding begins with KEEP_ENCODED, and the
+ * cross-attention of its layers with ENCODED_MEMORY. */
+#define KEEP_ENCODED   SCALE(X, KEPT)
+#define ENCODED_MEMORY LINEAR(KEPT, CKV, CROSS_KV, 0), CROSS_APPEND
+
 /* ---- The row. ---- */
 #define STRINGS(...)   (const char *const[]){__VA_ARGS__, NULL}
 /* What generating decoders have in common. */

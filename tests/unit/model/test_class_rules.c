@@ -627,6 +627,44 @@ static void bert_relatives(void **state)
     proa_arena_release(&f.arena);
 }
 
+#define BART_SIZES                                                                                           \
+    "\"vocab_size\":200,\"d_model\":64,\"encoder_layers\":2,\"decoder_layers\":2,"                           \
+    "\"encoder_attention_heads\":4,\"encoder_ffn_dim\":64"
+
+static void expect_class(const char *class, const char *more, int64_t labels, int64_t start, int32_t end)
+{
+    fixture f;
+    char text[512];
+    snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],%s" BART_SIZES "}", class, more);
+    accepted(&f, text);
+    if (f.c.labels != labels || f.c.decoder_start != start || f.c.end_count != 1 || f.c.end_ids[0] != end)
+        fail_msg("%s: %lld labels, start %lld, end %d", text, (long long)f.c.labels,
+                 (long long)f.c.decoder_start, f.c.end_ids[0]);
+    assert_true(proa_arch_decodes_input(f.arch));
+    proa_arena_release(&f.arena);
+}
+
+/* BartConfig alone has three labels where the file names none, and a file may say another start. */
+static void classes_that_decode_their_input(void **state)
+{
+    PROA_UNUSED(state);
+    const char *named = "\"id2label\":{\"0\":\"a\",\"1\":\"b\",\"2\":\"c\",\"3\":\"d\"},";
+    expect_class("BartForSequenceClassification", "", 3, 2, 2);
+    expect_class("BartForSequenceClassification", named, 4, 2, 2);
+    expect_class("BartForSequenceClassification", "\"decoder_start_token_id\":0,\"eos_token_id\":7,", 3, 0, 7);
+    expect_class("BartForQuestionAnswering", named, 2, 2, 2);
+    expect_class("MBartForSequenceClassification", "", 2, 2, 2);
+    expect_class("PLBartForSequenceClassification", named, 4, 2, 2);
+    expect_class("MvpForSequenceClassification", "\"use_prompt\":false,", 2, 2, 2);
+    const char *const mvp[] = {"MvpForConditionalGeneration", "MvpForSequenceClassification",
+                               "MvpForQuestionAnswering"};
+    for (size_t i = 0; i < PROA_COUNT(mvp); i++) {
+        char text[512];
+        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],\"use_prompt\":true," BART_SIZES "}", mvp[i]);
+        refused(text, PROA_UNSUPPORTED, "'use_prompt' true is not supported");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -651,6 +689,7 @@ int main(void)
         cmocka_unit_test(bert_relatives),
         cmocka_unit_test(long_t5),
         cmocka_unit_test(nested_keys),
+        cmocka_unit_test(classes_that_decode_their_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
