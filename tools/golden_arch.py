@@ -594,6 +594,12 @@ DECODING = {
     "umt5_qa": ("UMT5ForQuestionAnswering", lambda: transformers.UMT5Config(**T5)),
     "mt5_cls": ("MT5ForSequenceClassification", lambda: transformers.MT5Config(num_labels=4, **T5)),
 }
+# Stacks of different sizes.
+UNLIKE = {"encoder_attention_heads": 2, "decoder_attention_heads": 5, "encoder_ffn_dim": 72, "decoder_ffn_dim": 48}
+DECODING["bart_unlike_cls"] = ("BartForSequenceClassification", lambda: transformers.BartConfig(num_labels=3, **dict(BART, **UNLIKE)))
+HEADS["bart_unlike_cls"] = DECODING["bart_unlike_cls"]
+PAIRS["mbart_unlike"] = ("MBartForConditionalGeneration", lambda: MBartConfig(**dict(
+    drop(BART, "decoder_layers"), decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=2, encoder_ffn_dim=48, decoder_ffn_dim=88)), {})
 HEADS["t5_token"] = ("T5ForTokenClassification", lambda: transformers.T5Config(num_labels=5, **T5))
 HEADS["umt5_token"] = ("UMT5ForTokenClassification", lambda: transformers.UMT5Config(num_labels=5, **T5))
 PAIRS["mvp"] = ("MvpForConditionalGeneration", lambda: transformers.MvpConfig(
@@ -797,7 +803,7 @@ def make_pair(row):
             model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed)) * 0.3)
         else:
             model.tie_weights()
-        if row == "mvp":  # else the bias alone chooses
+        if row in ("mvp", "mbart_unlike"):  # else the bias alone chooses
             model.final_logits_bias *= 0.1
         model.generation_config = transformers.GenerationConfig.from_model_config(model.config)
         model.generation_config.update(**generation)

@@ -139,6 +139,8 @@ static const struct size_range {
     SIZE(head_dim, 1, PROA_HEAD_DIM_MAX),
     SIZE(rotary_dim, 0, PROA_HEAD_DIM_MAX),
     SIZE(ffn, 1, PROA_FFN_MAX),
+    SIZE(encoder_heads, 0, PROA_HEADS_MAX),
+    SIZE(encoder_ffn, 0, PROA_FFN_MAX),
     SIZE(context, 1, PROA_CONTEXT_MAX),
     SIZE(position_offset, 0, PROA_CONTEXT_MAX),
     SIZE(embed, 1, PROA_HIDDEN_MAX),
@@ -387,6 +389,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_HEAD: return c->head_dim;
     case PROA_DIM_HEADS: return c->heads;
     case PROA_DIM_FFN: return c->ffn;
+    case PROA_DIM_ENCODER_FFN: return c->encoder_ffn ? c->encoder_ffn : c->ffn;
     case PROA_DIM_GATE_UP: return 2 * c->ffn;
     case PROA_DIM_EXPERTS: return c->experts;
     case PROA_DIM_EXPERT_FFN: return c->expert_ffn;
@@ -466,7 +469,7 @@ static int64_t widest_heads(const proa_config *c, proa_dim dim)
 static int64_t widest_ffn(const proa_config *c)
 {
     bool dense = proa_config_has_dense(c, PROA_SOME_LAYER) || c->shared_ffn == 0;
-    return proa_max64(dense ? c->ffn : 0, c->shared_ffn);
+    return proa_max64(dense ? proa_max64(c->ffn, c->encoder_ffn) : 0, c->shared_ffn);
 }
 
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg)

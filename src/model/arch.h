@@ -421,7 +421,8 @@ typedef enum proa_dim {
     PROA_DIM_HEAD, /* head_dim */
     PROA_DIM_HEADS,
     PROA_DIM_FFN,
-    PROA_DIM_GATE_UP, /* 2 FFN: gate and up as one stored matrix */
+    PROA_DIM_ENCODER_FFN, /* encoder_ffn, or FFN */
+    PROA_DIM_GATE_UP,     /* 2 FFN: gate and up as one stored matrix */
     PROA_DIM_EXPERTS,
     PROA_DIM_EXPERT_FFN,
     PROA_DIM_EXPERT_WIDTH, /* expert_latent, or hidden */

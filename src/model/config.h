@@ -32,6 +32,7 @@ typedef struct proa_factors {
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
+    int64_t encoder_heads, encoder_ffn; /* of the encoder, where its sizes are not those of the decoder; else 0 */
     /* Layers with heads of another shape (Gemma 4's without a window): other_heads[layer]; NULL: there are none. They
      * have as many heads of queries. */
     bool *other_heads;

@@ -9,6 +9,7 @@
 #include "model/ranks/stage.h"
 #include "model/relative.h"
 #include "model/trace.h"
+#include <math.h>
 
 proa_step_frame proa_frame_make(proa_model *m, proa_stack_id stack, int64_t rows)
 {
@@ -127,30 +128,34 @@ static proa_view qkv_register(const proa_step_frame *f, const proa_step *s)
     return proa_view_rows(qkv_rows(f, s, end), f->first, end);
 }
 
-/* Of this layer. */
-static int64_t head_dim(const proa_step_frame *f)
-{
-    return proa_config_head_dim(&f->m->config, f->layer);
-}
+/* Of self-attention in this layer: layers may have heads of two shapes, and an encoder other heads than its decoder, of
+ * the same columns. */
+typedef struct head_sizes {
+    int64_t heads, kv_heads, dim;
+} head_sizes;
 
-static int64_t kv_heads(const proa_step_frame *f)
+static head_sizes self_heads(const proa_step_frame *f)
 {
-    return proa_config_kv_heads(&f->m->config, f->layer);
+    const proa_config *c = &f->m->config;
+    if (f->stack != PROA_STACK_ENCODER || !c->encoder_heads)
+        return (head_sizes){c->heads, proa_config_kv_heads(c, f->layer), proa_config_head_dim(c, f->layer)};
+    return (head_sizes){c->encoder_heads, c->encoder_heads, c->heads * c->head_dim / c->encoder_heads};
 }
 
 /* q (0), k (1) or v (2) of QKV, as heads. */
 static proa_view qkv_part(const proa_step_frame *f, proa_view qkv, int which)
 {
-    int64_t heads = f->m->config.heads, first = which == 0 ? 0 : heads + (which - 1) * kv_heads(f);
-    return head_range(qkv, first, which == 0 ? heads : kv_heads(f), head_dim(f));
+    const head_sizes h = self_heads(f);
+    int64_t first = which == 0 ? 0 : h.heads + (which - 1) * h.kv_heads;
+    return head_range(qkv, first, which == 0 ? h.heads : h.kv_heads, h.dim);
 }
 
 /* The heads that rope rotates: q, and k if the layer makes it. */
 static proa_view rotated_heads(const proa_step_frame *f, proa_view qkv)
 {
-    const proa_config *c = &f->m->config;
-    int64_t keys = proa_config_owns_kv(c, f->layer) ? kv_heads(f) : 0;
-    return head_range(qkv, 0, c->heads + keys, head_dim(f));
+    const head_sizes h = self_heads(f);
+    int64_t keys = proa_config_owns_kv(&f->m->config, f->layer) ? h.kv_heads : 0;
+    return head_range(qkv, 0, h.heads + keys, h.dim);
 }
 
 /* Gemma's is rounded to the embedding table's type, in which transformers keeps it; with --dtype f32 that is f32. */
@@ -268,10 +273,10 @@ static void norm_heads_of_ranks(const proa_step_frame *f, proa_view x, proa_weig
 
 static void do_heads_norm(const proa_step_frame *f, const proa_step *s)
 {
-    const proa_config *c = &f->m->config;
+    const head_sizes h = self_heads(f);
     bool k = s->flags & PROA_OF_K, v = s->flags & PROA_OF_V;
-    int64_t dim = head_dim(f), count = k || v ? kv_heads(f) : c->heads;
-    int64_t first = (k || v ? c->heads + (v ? count : 0) : 0) * dim;
+    int64_t dim = h.dim, count = k || v ? h.kv_heads : h.heads;
+    int64_t first = (k || v ? h.heads + (v ? count : 0) : 0) * dim;
     proa_view x = proa_view_cols(qkv_register(f, s), first, first + count * dim);
     if (s->flags & PROA_WHOLE && f->m->comm) {
         norm_heads_of_ranks(f, x, s->w);
@@ -609,7 +614,12 @@ static bool uses_scratch_pages(const proa_step_frame *f)
 
 static proa_kv self_pages(const proa_step_frame *f)
 {
-    if (uses_scratch_pages(f)) return f->kv[0];
+    if (uses_scratch_pages(f)) {
+        proa_kv scratch = f->kv[0];
+        const head_sizes h = self_heads(f);
+        scratch.kv_heads = h.kv_heads, scratch.head_dim = h.dim;
+        return scratch;
+    }
     if (f->m->config.kv_lora == 0) return *layer_pages(f, f->layer);
     /* Latent keys are the values too, so two layers share what the pool has for one. */
     int64_t own = f->layer - f->m->plan.layers[PROA_STACK_DECODER].first;
@@ -684,6 +694,8 @@ static proa_attention attention_of_layer(const proa_step_frame *f)
     const proa_param *rel = layer_param(f, PROA_SLOT_REL_BIAS);
     bool causal = f->m->arch->stacks[f->stack].causal && !c->bidirectional;
     proa_attention a = {.scale = (float)proa_config_attention_scale(c, f->layer), .causal = causal};
+    if (f->stack == PROA_STACK_ENCODER && c->encoder_heads)
+        a.scale = (float)(1 / sqrt((double)self_heads(f).dim));
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
     if (layer_param(f, PROA_SLOT_SINKS)->parts) a.sinks = layer_param(f, PROA_SLOT_SINKS)->values;
@@ -725,11 +737,12 @@ static bool find_side_keys(const proa_step_frame *f, const proa_step *s, proa_vi
 static void do_attend(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
+    const head_sizes h = self_heads(f);
     proa_attention a = attention_of_layer(f);
     proa_view qkv = qkv_rows(f, s, f->first + f->rows);
     proa_view q = qkv_part(f, qkv, 0);
-    proa_view y = first_columns(proa_frame_rows(f, s->out, f->first + f->rows), c->heads * head_dim(f));
-    y = proa_view_heads(y, c->heads);
+    proa_view y = first_columns(proa_frame_rows(f, s->out, f->first + f->rows), h.heads * h.dim);
+    y = proa_view_heads(y, h.heads);
     if (s->flags & PROA_OF_GLOBALS) {
         attend_globals(f, y, qkv, &a);
         return;

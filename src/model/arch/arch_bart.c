@@ -41,16 +41,17 @@ static const proa_key m2m100_keys[] = {KEYS(RELU)};
     VECTOR(name ".weight", SLOT,     HIDDEN), \
     VECTOR(name ".bias",   SLOT##_B, HIDDEN)
 /* The tensors of a layer, which both stacks have. */
-#define LAYER_TENSORS(layer) \
+#define STACK_LAYER_TENSORS(layer, FFN_DIM) \
     ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),           \
     NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM),   \
-    MATRIX           (layer "fc1.weight",           UP,     FFN,    HIDDEN), \
-    VECTOR           (layer "fc1.bias",             UP_B,   FFN),            \
-    MATRIX           (layer "fc2.weight",           DOWN,   HIDDEN, FFN),    \
+    MATRIX           (layer "fc1.weight",           UP,     FFN_DIM, HIDDEN), \
+    VECTOR           (layer "fc1.bias",             UP_B,   FFN_DIM),         \
+    MATRIX           (layer "fc2.weight",           DOWN,   HIDDEN, FFN_DIM), \
     VECTOR           (layer "fc2.bias",             DOWN_B, HIDDEN),         \
     NORM_TENSORS     (layer "final_layer_norm",     FFN_NORM)
+#define LAYER_TENSORS(layer) STACK_LAYER_TENSORS(layer, ENCODER_FFN)
 #define DECODER_LAYER_TENSORS(layer) \
-    LAYER_TENSORS    (layer),                                                   \
+    STACK_LAYER_TENSORS(layer, FFN),                                                   \
     ATTENTION_TENSORS(layer "encoder_attn.", CROSS_Q, CROSS_KV, CROSS_O),       \
     NORM_TENSORS     (layer "encoder_attn_layer_norm", CROSS_NORM)
 #define HEAD_TENSORS \
@@ -284,7 +285,6 @@ static const proa_step plain_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
 static const proa_step normed_head[] = {LM_HEAD(0)};
 /* clang-format on */
 
-/* Both stacks have the same number of heads and the same FFN, as all published models do. */
 static proa_status check_alike(const proa_json *json, const char *key, int64_t encoder, proa_err *err)
 {
     int64_t decoder = encoder;
@@ -294,14 +294,29 @@ static proa_status check_alike(const proa_json *json, const char *key, int64_t e
                      (long long)decoder, (long long)encoder);
 }
 
+/* The decoder's number of heads and FFN size, and those of the encoder where they differ. */
+static proa_status read_decoder_sizes(proa_config *c, const proa_json *json, proa_err *err)
+{
+    int64_t heads = c->heads, ffn = c->ffn;
+    PROA_TRY(proa_json_get_int(&heads, json, "decoder_attention_heads", 1, PROA_HEADS_MAX, err));
+    PROA_TRY(proa_json_get_int(&ffn, json, "decoder_ffn_dim", 1, PROA_FFN_MAX, err));
+    if (ffn != c->ffn) c->encoder_ffn = c->ffn, c->ffn = ffn;
+    if (heads == c->heads) return PROA_OK;
+    if (c->hidden % c->heads != 0 || c->hidden / c->heads > PROA_HEAD_DIM_MAX)
+        return PROA_FAIL(err, INVALID,
+                         "'encoder_attention_heads' %lld does not divide the size %lld into heads of 1 to %d",
+                         (long long)c->heads, (long long)c->hidden, PROA_HEAD_DIM_MAX);
+    c->encoder_heads = c->heads, c->heads = heads;
+    return PROA_OK;
+}
+
 /* scaled: whether embeddings are scaled by sqrt(d) where the file does not say it. */
 static proa_status finish_stacks(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
 {
     c->norm_eps = 1e-5;
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_embedding", err));
     c->embed_scale = scaled ? sqrt((double)c->hidden) : 1;
-    PROA_TRY(check_alike(json, "decoder_attention_heads", c->heads, err));
-    PROA_TRY(check_alike(json, "decoder_ffn_dim", c->ffn, err));
+    PROA_TRY(read_decoder_sizes(c, json, err));
     bool shared = true;
     PROA_TRY(proa_json_get_bool(&shared, json, "share_encoder_decoder_embeddings", err));
     if (shared) return check_alike(json, "decoder_vocab_size", c->vocab, err);

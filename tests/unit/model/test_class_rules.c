@@ -665,6 +665,34 @@ static void classes_that_decode_their_input(void **state)
     }
 }
 
+/* The decoder's sizes are those of the model; the encoder's are apart where they differ. */
+static void stacks_of_different_sizes(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f,
+        "{\"architectures\":[\"BartModel\"],\"decoder_attention_heads\":2,\"decoder_ffn_dim\":96," BART_SIZES
+        "}");
+    assert_int_equal(f.c.heads, 2);
+    assert_int_equal(f.c.encoder_heads, 4);
+    assert_int_equal(f.c.ffn, 96);
+    assert_int_equal(f.c.encoder_ffn, 64);
+    proa_arena_release(&f.arena);
+    accepted(
+        &f,
+        "{\"architectures\":[\"BartModel\"],\"decoder_attention_heads\":4,\"decoder_ffn_dim\":64," BART_SIZES
+        "}");
+    assert_int_equal(f.c.encoder_heads + f.c.encoder_ffn, 0);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"BartModel\"],\"vocab_size\":200,\"d_model\":64,\"encoder_layers\":2,"
+            "\"decoder_layers\":2,"
+            "\"encoder_attention_heads\":5,\"decoder_attention_heads\":4,\"encoder_ffn_dim\":64}",
+            PROA_INVALID, "'encoder_attention_heads' 5 does not divide the size 64");
+    refused("{\"architectures\":[\"BartModel\"],\"decoder_attention_heads\":3," BART_SIZES "}", PROA_INVALID,
+            "3 heads");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -690,6 +718,7 @@ int main(void)
         cmocka_unit_test(long_t5),
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
+        cmocka_unit_test(stacks_of_different_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
