@@ -152,9 +152,17 @@ bool proa_engine_in_folder(const char *dir)
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2])
 {
     const proa_config *c = &engine->model->config;
-    if (c->prefix_end < 0) return 0;
+    bool of_end = engine->model->arch->head_rows == PROA_ROWS_END && c->end_count > 0;
+    if (of_end) ids[0] = c->end_ids[0];
+    if (c->prefix_end < 0) return of_end;
     ids[0] = (int32_t)c->blank_ids[0], ids[1] = (int32_t)c->prefix_end;
     return 2;
+}
+
+void proa_engine_end_prompt(const proa_engine *engine, int32_t *ids, int64_t count)
+{
+    int32_t end[2], ends = proa_engine_prompt_end(engine, end);
+    for (int i = 0; i < ends && count >= ends; i++) ids[count - ends + i] = end[i];
 }
 
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count)

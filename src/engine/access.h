@@ -23,9 +23,12 @@ bool proa_engine_in_folder(const char *dir);
 /* The kind of model that a config.json describes, in a folder with or without modules.json; false: of none that is
  * known. */
 bool proa_engine_kind_of(proa_kind *out, const proa_json *config, bool modules);
-/* The tokens with which a prompt of ids must end in a model that fills in blanks (model/prefix.h): a blank, and what
- * begins the answer. Returns how many there are: 2, or 0 in other models. */
+/* The tokens with which a prompt of ids must end: in a model that fills in blanks (model/prefix.h) a blank, and what
+ * begins the answer; where the row of the end token is classified, that token. Returns how many there are: 2, 1, or 0
+ * in other models. */
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
+/* Puts them over the last of some made-up ids, if there is room. */
+void proa_engine_end_prompt(const proa_engine *engine, int32_t *ids, int64_t count);
 /* What a request that says nothing gets of generation_config.json: the options that it gives, 0 elsewhere; whether it
  * limits the length of the output. */
 const proa_options *proa_engine_defaults(const proa_engine *engine, bool *limits_length);

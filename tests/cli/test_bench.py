@@ -71,6 +71,8 @@ def test_bench_translator_and_encoder():
     out = ok_json("bench", BERT, "--batches", "1,4", *QUICK)
     assert all(b["sequences_per_s"] > 0 for b in out["batches"])
     assert out["stops_paying_at"] == stops_paying(out["batches"])
+    out = ok_json("bench", GOLDEN / "arch/t5_cls", "--batches", 1, *QUICK)  # its inputs need an end token
+    assert out["batches"][0]["sequences_per_s"] > 0
 
 
 def test_bench_script_appends(tmp_path):
@@ -90,7 +92,7 @@ def test_bench_script_says_what_it_takes():
     assert ran.stdout.startswith("Measures") and "-p: also draws" in ran.stdout
 
 
-@pytest.mark.parametrize("model", [LM, T5, BERT, GOLDEN / "arch/mistral"])
+@pytest.mark.parametrize("model", [LM, T5, BERT, GOLDEN / "arch/mistral", GOLDEN / "arch/t5_cls"])
 def test_explain(model):
     """The parts of the memory plan add up, the floor is bytes over bandwidth, and the text shows what the JSON says."""
     text = ok("explain", model, "--bandwidth", 10)

@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/bench/tune.h"
+#include "engine/access.h"
 #include "kernels/device.h"
 #include "kernels/tune.h"
 #include <errno.h>
@@ -42,6 +43,7 @@ static proa_status run_pass(const proa_session *s, int64_t rows, int64_t count, 
         int32_t ids[PROA_STEP_TOKENS_MAX];
         uint64_t id;
         for (; given < n; given++) ids[given] = (int32_t)((given * 7919 + i * 104729 + 17) % s->info.vocab);
+        proa_engine_end_prompt(s->engine, ids, n);
         proa_request request = {.task = s->info.kind == PROA_KIND_ENCODER ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
                                 .ids = ids,
                                 .ids_count = n,

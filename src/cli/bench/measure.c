@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "cli/bench/bench.h"
+#include "engine/access.h"
 #include "engine/memory.h"
 #include <math.h>
 #include <string.h>
@@ -70,9 +71,11 @@ static void fill_ids(int32_t *ids, int64_t count, int32_t vocab, uint64_t seed)
 static void make_ids(const proa_bench *b, trial *t)
 {
     t->ids = proa_malloc((size_t)(t->batch * b->prompt) * sizeof *t->ids);
-    for (int64_t i = 0; i < t->batch; i++)
+    for (int64_t i = 0; i < t->batch; i++) {
         fill_ids(t->ids + i * b->prompt, b->prompt, b->session->info.vocab,
                  (uint64_t)b->common.seed + (uint64_t)i);
+        proa_engine_end_prompt(t->engine, t->ids + i * b->prompt, b->prompt);
+    }
 }
 
 static proa_status submit_all(const proa_bench *b, trial *t, proa_err *err)

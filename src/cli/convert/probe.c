@@ -46,8 +46,7 @@ static proa_status run_prompt(proa_engine *engine, proa_probe *p, proa_err *err)
     int64_t room = info.kind == PROA_KIND_ENCODER_DECODER ? info.context - 1 : info.context - count;
     probe_run run = {p, info.vocab};
     for (int i = 0; i < PROMPT_TOKENS; i++) ids[i] = (int32_t)((i * 7919 + 17) % info.vocab);
-    int32_t end[2], ends = proa_engine_prompt_end(engine, end);
-    for (int i = 0; i < ends && count >= ends; i++) ids[count - ends + i] = end[i];
+    proa_engine_end_prompt(engine, ids, count);
     proa_request request = {.task = info.kind == PROA_KIND_ENCODER ? PROA_TASK_ROWS : PROA_TASK_GENERATE,
                             .ids = ids,
                             .ids_count = count,
