@@ -560,7 +560,7 @@ static proa_status check_encoder_input(proa_decoder_session *s, const proa_decod
                                        proa_err *err)
 {
     const proa_engine *e = s->engine;
-    int64_t most = proa_min64(e->model->config.context, e->model->plan.rows_max);
+    int64_t most = proa_min64(proa_config_input_context(&e->model->config), e->model->plan.rows_max);
     if (e->model->arch->kind != PROA_KIND_ENCODER_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "a %s has no encoder", e->model->arch->name);
     PROA_TRY(check_session_input(s, in, err));

@@ -411,7 +411,7 @@ void proa_sizes_for_model(proa_sizes *s, const proa_model *m)
 
     int64_t longest = m->config.context;
     if (m->arch->kind == PROA_KIND_ENCODER_DECODER)
-        longest += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
+        longest += proa_min64(proa_config_input_context(&m->config), PROA_STEP_TOKENS_MAX);
     plan_states(s, m, longest);
     if (s->kv_tokens == 0 && m->kv_layers == 0) s->kv_tokens = counted_tokens(s, longest);
     if (s->kv_tokens == 0 && s->kv_share > 0) s->kv_tokens = shared_tokens(s, m, longest);

@@ -168,6 +168,7 @@ static const struct size_range {
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),
     SIZE(side_block, 0, PROA_CONTEXT_MAX),
+    SIZE(input_context, 0, PROA_CONTEXT_MAX),
     SIZE(globals, -1, PROA_CONTEXT_MAX),
     SIZE(relative.span, 0, PROA_RELATIVE_CONTEXT_MAX),
     SIZE(relative.distance, 0, PROA_CONTEXT_MAX),
@@ -406,6 +407,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_VALUES: return c->heads * c->v_dim;
     case PROA_DIM_CONTEXT: return c->context;
     case PROA_DIM_POSITIONS: return c->context + c->position_offset;
+    case PROA_DIM_INPUT_POSITIONS: return proa_config_input_context(c) + c->position_offset;
     case PROA_DIM_EMBED: return c->embed;
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_TASKS: return c->tasks;

@@ -437,8 +437,9 @@ typedef enum proa_dim {
     PROA_DIM_VALUE,  /* v_dim */
     PROA_DIM_VALUES, /* heads * v_dim */
     PROA_DIM_CONTEXT,
-    PROA_DIM_POSITIONS, /* context + position_offset */
-    PROA_DIM_EMBED,     /* of the embedding table */
+    PROA_DIM_POSITIONS,       /* context + position_offset */
+    PROA_DIM_INPUT_POSITIONS, /* the same of an encoder before a decoder */
+    PROA_DIM_EMBED,           /* of the embedding table */
     PROA_DIM_TYPES,
     PROA_DIM_TASKS,
     PROA_DIM_HEAD_EMBED,  /* of the matrix of the head */
@@ -621,6 +622,7 @@ typedef struct proa_arch {
     A(pegasus)                                                                                               \
     A(blenderbot)                                                                                            \
     A(blenderbot_small)                                                                                      \
+    A(led)                                                                                                   \
     A(plbart)                                                                                                \
     A(plbart_cls)                                                                                            \
     A(mvp)                                                                                                   \

@@ -397,6 +397,25 @@ int64_t proa_config_state(const proa_config *c)
     return proa_config_recurring(c, 0, c->layers) * proa_config_layer_state(c);
 }
 
+proa_status proa_config_read_attention_window(proa_config *c, const proa_json *json, proa_err *err)
+{
+    const proa_json *list = proa_json_get(json, "attention_window");
+    int64_t window = 512, count = proa_json_len(list);
+    if (count == 0)
+        PROA_TRY(proa_json_get_int(&window, json, "attention_window", 2, PROA_CONTEXT_MAX - 2, err));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t other = proa_json_int(proa_json_at(list, i));
+        if (i == 0) window = other;
+        if (other != window || other < 2 || other >= PROA_CONTEXT_MAX)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "'attention_window' must be one number of 2 or more for all layers");
+    }
+    c->window = window / 2 + 1;
+    c->window_used = true;
+    return c->globals < 0 ? PROA_OK
+                          : proa_json_get_int(&c->globals, json, "global_tokens", 0, PROA_CONTEXT_MAX, err);
+}
+
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count)
 {
     int64_t first = count, ends = 0;

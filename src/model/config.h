@@ -142,6 +142,7 @@ typedef struct proa_config {
     /* The first tokens of an encoder's input that all others see beside their window and that see all others
      * (Longformer): so many; < 0: those before the first token globals_end, of which an input has globals_ends. */
     int64_t globals, globals_end, globals_ends;
+    int64_t input_context; /* > 0: an encoder before a decoder knows so many positions, not `context` */
     int64_t side_block; /* > 0: rows of a block, whose sums are side keys of an encoder's attention (LongT5) */
     proa_relative_params relative;
     /* a convolution over the rows of an input, after the first layer (DeBERTa v2): rows of a window; 0: none */
@@ -306,6 +307,16 @@ static inline bool proa_config_has_window(const proa_config *c, bool decoder)
 {
     return c->window_used && (!decoder || c->encoder_layers == 0);
 }
+/* Tokens that an encoder's input has at most. */
+static inline int64_t proa_config_input_context(const proa_config *c)
+{
+    return c->input_context > 0 ? c->input_context : c->context;
+}
+/* attention_window of Longformer and LED: one number for all layers, of which a row sees half to each side. And a key
+ * of ours, for what transformers takes with each call as global_attention_mask: global_tokens, how many first tokens
+ * are global; without it as many as c->globals says. */
+PROA_MUST_CHECK proa_status proa_config_read_attention_window(proa_config *c, const proa_json *json,
+                                                              proa_err *err);
 /* Global tokens of an input; < 0: it has not as many tokens globals_end as it must have. */
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count);
 /* The window of a layer of that stack, 0 for none. */

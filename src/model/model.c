@@ -198,7 +198,7 @@ static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
     if (m->arch->kind == PROA_KIND_ENCODER) rows = proa_max64(rows, o->encoder_rows);
     /* An encoder sees its whole input at once. */
     if (m->arch->kind != PROA_KIND_DECODER)
-        rows = proa_max64(rows, proa_min64(m->config.context, PROA_STEP_TOKENS_MAX));
+        rows = proa_max64(rows, proa_min64(proa_config_input_context(&m->config), PROA_STEP_TOKENS_MAX));
     /* Beside the other rows of a step, a prompt's prefix does too. */
     if (m->config.prefix_end >= 0) rows += proa_min64(m->config.context, PROA_STEP_TOKENS_MAX);
     return rows;

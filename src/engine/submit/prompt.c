@@ -374,10 +374,10 @@ static proa_status check_length(const char *what, int64_t count, int64_t least, 
 
 static proa_status check_lengths(const proa_engine *e, const proa_engine_request *req, proa_err *err)
 {
-    int64_t context = e->model->config.context;
+    int64_t context = e->model->config.context, inputs = proa_config_input_context(&e->model->config);
     bool generate = req->task == PROA_TASK_GENERATE;
     if (e->model->arch->kind != PROA_KIND_DECODER)
-        PROA_TRY(check_length("input", req->input.count, 1, proa_min64(context, e->model->plan.rows_max), err));
+        PROA_TRY(check_length("input", req->input.count, 1, proa_min64(inputs, e->model->plan.rows_max), err));
     if (e->model->arch->kind == PROA_KIND_ENCODER) return PROA_OK;
     return check_length(req->input.ids ? "decoder prompt" : "prompt", req->prompt_count, 1,
                         generate ? context - 1 : context, err);

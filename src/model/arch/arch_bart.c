@@ -6,27 +6,32 @@
  * what is embedded, the decoder of the last before positions are added, and without a scale. The positions of Marian,
  * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
  * embedding, and adds final_logits_bias, which M2M100 has not. Classes for sequences and for question answering are
- * encoders that decode their input: the decoder reads it moved by one token, and the head reads the decoder's rows.
- * Facts: transformers' modeling_{bart,mvp,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
+ * encoders that decode their input: the decoder reads it moved by one token, and the head reads the decoder's rows. LED
+ * is a BART whose encoder attends within a window, as Longformer does, and knows more positions than its decoder.
+ * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
 
 /* clang-format off */
 /* ACT: the activation of the FFN where the file names none. */
-#define KEYS(ACT) \
+#define KEYS(ACT) KEYS_OF("max_position_embeddings", ACT)
+#define KEYS_OF(positions, ACT) \
     REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
     REQUIRED  ("d_model",                 hidden,         HIDDEN),           \
     REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),           \
     REQUIRED  ("decoder_layers",          layers,         LAYERS),           \
     REQUIRED  ("encoder_attention_heads", heads,          HEADS),            \
     REQUIRED  ("encoder_ffn_dim",         ffn,            FFN),              \
-    INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 1024), \
+    INTEGER   (positions,                 context,        1, CONTEXT, 1024), \
     ACTIVATION("activation_function",     ACT),                              \
     SWITCH    ("tie_word_embeddings",     tied,           1),                \
     END_KEYS
 static const proa_key bart_keys[] = {KEYS(GELU)};
 static const proa_key m2m100_keys[] = {KEYS(RELU)};
+static const proa_key led_keys[] = {
+    INTEGER   ("max_encoder_position_embeddings", input_context, 1, CONTEXT, 16384),
+    KEYS_OF   ("max_decoder_position_embeddings", GELU)};
 
 #define ATTENTION_TENSORS(part, Q_SLOT, KV_SLOT, O_SLOT) \
     MATRIX(part "q_proj.weight",   Q_SLOT,      Q,      HIDDEN), \
@@ -44,6 +49,8 @@ static const proa_key m2m100_keys[] = {KEYS(RELU)};
 #define STACK_LAYER_TENSORS(layer, FFN_DIM) \
     ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),           \
     NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM),   \
+    FFN_TENSORS      (layer, FFN_DIM)
+#define FFN_TENSORS(layer, FFN_DIM) \
     MATRIX           (layer "fc1.weight",           UP,     FFN_DIM, HIDDEN), \
     VECTOR           (layer "fc1.bias",             UP_B,   FFN_DIM),         \
     MATRIX           (layer "fc2.weight",           DOWN,   HIDDEN, FFN_DIM), \
@@ -101,6 +108,39 @@ static const proa_name bart_qa_tensors[] = {
 #undef STACK
 #define STACK PROA_STACK_DECODER
     BART_DECODER_TENSORS,
+#undef STACK
+    END_TENSORS};
+#define LED_ENCODER_LAYER_TENSORS(layer) \
+    MATRIX      (layer "self_attn.longformer_self_attn.query.weight", QKV,    Q,      HIDDEN), \
+    VECTOR      (layer "self_attn.longformer_self_attn.query.bias",   QKV_B,  Q),              \
+    MATRIX      (layer "self_attn.longformer_self_attn.key.weight",   QKV,    KV,     HIDDEN), \
+    VECTOR      (layer "self_attn.longformer_self_attn.key.bias",     QKV_B,  KV),             \
+    MATRIX      (layer "self_attn.longformer_self_attn.value.weight", QKV,    KV,     HIDDEN), \
+    VECTOR      (layer "self_attn.longformer_self_attn.value.bias",   QKV_B,  KV),             \
+    LED_GLOBAL_TENSORS(layer "self_attn.longformer_self_attn."),                               \
+    MATRIX      (layer "self_attn.output.weight",                     O,      HIDDEN, Q),      \
+    VECTOR      (layer "self_attn.output.bias",                       O_B,    HIDDEN),         \
+    NORM_TENSORS(layer "self_attn_layer_norm",                        ATTN_NORM),              \
+    FFN_TENSORS (layer, ENCODER_FFN)
+#define LED_GLOBAL_TENSORS(part) \
+    MATRIX_IF(GLOBALS, part "query_global.weight", QKV_GLOBAL,   Q,  HIDDEN), \
+    VECTOR_IF(GLOBALS, part "query_global.bias",   QKV_GLOBAL_B, Q),          \
+    MATRIX_IF(GLOBALS, part "key_global.weight",   QKV_GLOBAL,   KV, HIDDEN), \
+    VECTOR_IF(GLOBALS, part "key_global.bias",     QKV_GLOBAL_B, KV),         \
+    MATRIX_IF(GLOBALS, part "value_global.weight", QKV_GLOBAL,   KV, HIDDEN), \
+    VECTOR_IF(GLOBALS, part "value_global.bias",   QKV_GLOBAL_B, KV)
+static const proa_name led_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                    ("model.shared.weight",                  TOKENS,    VOCAB,           HIDDEN),
+    TABLE                    ("model.encoder.embed_positions.weight", POSITIONS, INPUT_POSITIONS, HIDDEN),
+    NORM_TENSORS             ("model.encoder.layernorm_embedding", EMBED_NORM),
+    LED_ENCODER_LAYER_TENSORS("model.encoder.layers.%d."),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED             ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    BART_STACK_TENSORS       ("model.decoder."),
+    DECODER_LAYER_TENSORS    ("model.decoder.layers.%d."),
+    HEAD_TENSORS,
 #undef STACK
     END_TENSORS};
 static const proa_name mbart_tensors[] = {
@@ -187,11 +227,15 @@ static const proa_name m2m100_tensors[] = {
 #undef STACK
     END_TENSORS};
 static const char *const prefixes[] = {"model.", NULL};
+static const char *const led_beginnings[] = {"model.", "led.", NULL};
 static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.weight", NULL};
-/* Copies of the embedding, version marks of fairseq, and M2M100's sinusoids, which old checkpoints hold. */
+/* Copies of the embedding, version marks of fairseq, M2M100's sinusoids, which old checkpoints hold, and what only
+ * LED's global tokens use. */
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
-    "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights", NULL};
+    "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights",
+    "query_global.weight", "query_global.bias", "key_global.weight", "key_global.bias",
+    "value_global.weight", "value_global.bias", NULL};
 /* Of classes without the head that generates. */
 static const char *const class_ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
@@ -236,6 +280,16 @@ static const proa_step bart_decoded_embed[] = {
     LINEAR(U, D, DOWN, ADD_X), \
     NORM  (D, X, FFN_NORM)
 static const proa_step post_encoder_layer[] = {POST_SELF_ATTENTION, POST_FFN, END};
+static const proa_step led_encoder_layer[] = {
+    LINEAR(X, QKV, QKV,        0),
+    KV_APPEND,
+    ATTEND,
+    LINEAR(X, QKV, QKV_GLOBAL, IF(GLOBALS)),
+    ATTEND_GLOBALS,
+    LINEAR(A, D,   O,          ADD_X),
+    NORM  (D, X,   ATTN_NORM),
+    POST_FFN,
+    END};
 static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_ATTENTION, POST_FFN, END};
 static const proa_step post_decoded_layer[] = {
     POST_SELF_ATTENTION,
@@ -342,6 +396,15 @@ static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena
     return finish_stacks(c, json, false, err);
 }
 
+/* Without global tokens, as the class runs if no global_attention_mask is given, unless the file has global_tokens. */
+static proa_status finish_led(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_config_read_attention_window(c, json, err));
+    PROA_TRY(finish_blenderbot(c, json, arena, err));
+    c->embed_scale = 1;
+    return PROA_OK;
+}
+
 static proa_status finish_plbart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
@@ -441,14 +504,15 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
 /* clang-format off */
 #define ROW(type, classes, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)            \
     ROW_OF(type, classes, config_keys, tensors, embed, embed, encoder, decoder, after, heads, finisher)
-#define ROW_OF(type, classes, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)  \
-    {.name = type, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER_DECODER, \
+#define ROW_OF(...) {ROW_FIELDS(__VA_ARGS__)}
+#define ROW_FIELDS(type, classes, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)  \
+    .name = type, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER_DECODER, \
      .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,             \
      .aliases = aliases, .ignored = ignored,                                                    \
      .stacks = {[PROA_STACK_DECODER] = {begin, decoder, NULL, true},                            \
                 [PROA_STACK_ENCODER] = {embed, encoder, after, false}},                         \
      .cross = cross, .head = heads, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB,     \
-     .finish = finisher}
+     .finish = finisher
 
 const proa_arch proa_arch_bart =
     ROW("bart", ("BartForConditionalGeneration", "BartModel"), bart_keys, bart_tensors, bart_embed,
@@ -475,6 +539,10 @@ const proa_arch proa_arch_plbart =
 const proa_arch proa_arch_mvp =
     ROW("mvp", ("MvpForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
         post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_mvp);
+const proa_arch proa_arch_led = {
+    ROW_FIELDS("led", ("LEDForConditionalGeneration"), led_keys, led_tensors, bart_embed, bart_embed,
+               led_encoder_layer, post_decoder_layer, NULL, plain_head, finish_led),
+    .prefix_aliases = led_beginnings};
 const proa_arch proa_arch_m2m100 =
     ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
         pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);

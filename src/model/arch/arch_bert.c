@@ -76,6 +76,13 @@ static const proa_name electra_mlm_tensors[] = {
     VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.query_global.bias",   QKV_GLOBAL_B, Q),          \
     VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.key_global.bias",     QKV_GLOBAL_B, KV),         \
     VECTOR_IF(GLOBALS, "roberta." LAYER "attention.self.value_global.bias",   QKV_GLOBAL_B, KV)
+static const proa_name longformer_bare_tensors[] = {
+    LONGFORMER_TENSORS,
+    MATRIX_IF(PRESENT, "roberta.pooler.dense.weight", POOL,   HIDDEN, HIDDEN),
+    VECTOR_IF(PRESENT, "roberta.pooler.dense.bias",   POOL_B, HIDDEN),
+    END_TENSORS};
+static const proa_name longformer_token_tensors[] = {LONGFORMER_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name longformer_mlm_tensors[] = {LONGFORMER_TENSORS, ROBERTA_MLM_TENSORS("roberta."), END_TENSORS};
 static const proa_name longformer_cls_tensors[] = {
     LONGFORMER_TENSORS,
     MATRIX("classifier.dense.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
@@ -217,23 +224,10 @@ static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_ar
     return finish_bert(c, json, arena, err);
 }
 
-/* attention_window is a number, or one for each layer; a layer sees half of it to each side. Only global tokens see all
- * others and are seen by all: without them attention is local. */
+/* Only global tokens see all others and are seen by all: without them attention is local. */
 static proa_status finish_longformer(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    const proa_json *list = proa_json_get(json, "attention_window");
-    int64_t window = 512, count = proa_json_len(list);
-    if (count == 0)
-        PROA_TRY(proa_json_get_int(&window, json, "attention_window", 2, PROA_CONTEXT_MAX - 2, err));
-    for (int64_t i = 0; i < count; i++) {
-        int64_t other = proa_json_int(proa_json_at(list, i));
-        if (i == 0) window = other;
-        if (other != window || other < 2 || other >= PROA_CONTEXT_MAX)
-            return PROA_FAIL(err, UNSUPPORTED,
-                             "'attention_window' must be one number of 2 or more for all layers");
-    }
-    c->window = window / 2 + 1;
-    c->window_used = true;
+    PROA_TRY(proa_config_read_attention_window(c, json, err));
     return finish_roberta(c, json, arena, err);
 }
 
@@ -320,7 +314,8 @@ const proa_arch proa_arch_roberta_mlm = {
     .model_type = "longformer", .prefixes = roberta_prefixes, .prefix_aliases = longformer_beginnings,        \
     .aliases = roberta_aliases, .finish = finisher
 const proa_arch proa_arch_longformer = {
-    LONGFORMER("longformer", "Model", roberta_bare_tensors, headless, ALL, HIDDEN, finish_longformer), .pool = pool};
+    LONGFORMER("longformer", "Model", longformer_bare_tensors, headless, ALL, HIDDEN, finish_longformer),
+    .pool = pool};
 const proa_arch proa_arch_longformer_cls = {
     LONGFORMER("longformer_cls", "ForSequenceClassification", longformer_cls_tensors, roberta_cls_head, FIRST, LABELS,
                finish_longformer_cls)};
@@ -328,10 +323,11 @@ const proa_arch proa_arch_longformer_qa = {
     LONGFORMER("longformer_qa", "ForQuestionAnswering", longformer_qa_tensors, token_head, ALL, LABELS,
                finish_longformer_qa)};
 const proa_arch proa_arch_longformer_token = {
-    LONGFORMER("longformer_token", "ForTokenClassification", roberta_token_tensors, token_head, ALL, LABELS,
+    LONGFORMER("longformer_token", "ForTokenClassification", longformer_token_tensors, token_head, ALL, LABELS,
                finish_longformer)};
 const proa_arch proa_arch_longformer_mlm = {
-    LONGFORMER("longformer_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_mlm_head, ALL, VOCAB, finish_longformer),
+    LONGFORMER("longformer_mlm", "ForMaskedLM", longformer_mlm_tensors, roberta_mlm_head, ALL, VOCAB,
+               finish_longformer),
     .embedder = &proa_arch_longformer};
 const proa_arch proa_arch_electra = {
     ELECTRA("electra", "ElectraModel", electra_bare_tensors, headless, ALL, HIDDEN, finish_bert)};

@@ -492,6 +492,30 @@ static void longformer(void **state)
     refused(LONGFORMER_FOR("QuestionAnswering") ",\"sep_token_id\":200}", PROA_INVALID, "'sep_token_id'");
 }
 
+/* allenai/led-base-16384: an encoder of 16,384 positions before a decoder of 1,024. */
+static void led(void **state)
+{
+    PROA_UNUSED(state);
+#define LED                                                                                                  \
+    "{\"architectures\":[\"LEDForConditionalGeneration\"],\"d_model\":64,\"encoder_layers\":2,\"decoder_"    \
+    "layers\":2,"                                                                                            \
+    "\"encoder_attention_heads\":4,\"decoder_attention_heads\":4,\"encoder_ffn_dim\":96,\"decoder_ffn_"      \
+    "dim\":96,"                                                                                              \
+    "\"vocab_size\":100,\"max_decoder_position_embeddings\":1024,\"attention_window\":[1024,1024]"
+    const int32_t ids[] = {0, 7, 2};
+    fixture f;
+    accepted(&f, LED "}");
+    assert_int_equal(f.c.context, 1024);
+    assert_int_equal(proa_config_input_context(&f.c), 16384);
+    assert_int_equal(proa_config_window(&f.c, 0), 513);
+    assert_int_equal(proa_config_globals(&f.c, ids, 3), 0);
+    proa_arena_release(&f.arena);
+    accepted(&f, LED ",\"global_tokens\":1}");
+    assert_int_equal(proa_config_globals(&f.c, ids, 3), 1);
+    proa_arena_release(&f.arena);
+    refused(LED ",\"global_tokens\":-1}", PROA_INVALID, "'global_tokens'");
+}
+
 /* google/long-t5-tglobal-base: sums of blocks of 16 tokens beside a window of 127 to each side. */
 static void long_t5(void **state)
 {
@@ -719,6 +743,7 @@ int main(void)
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(stacks_of_different_sizes),
+        cmocka_unit_test(led),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
