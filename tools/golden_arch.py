@@ -429,6 +429,8 @@ HEADS = {
     "longformer": ("LongformerModel", lambda: transformers.LongformerConfig(**LONGFORMER)),
     "longformer_token": ("LongformerForTokenClassification", lambda: transformers.LongformerConfig(num_labels=5, **LONGFORMER)),
     "longformer_mlm": ("LongformerForMaskedLM", lambda: transformers.LongformerConfig(**LONGFORMER)),
+    "bigbird_cls": ("BigBirdForSequenceClassification", lambda: transformers.BigBirdConfig(
+        num_labels=3, block_size=8, num_random_blocks=1, **dict(SMALL, sep_token_id=2))),
     "longformer_global": ("LongformerModel", lambda: transformers.LongformerConfig(global_tokens=3, **LONGFORMER)),
     "longformer_cls": ("LongformerForSequenceClassification", lambda: transformers.LongformerConfig(num_labels=3, **LONGFORMER)),
     "longformer_qa": ("LongformerForQuestionAnswering", lambda: transformers.LongformerConfig(**LONGFORMER)),

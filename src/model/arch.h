@@ -775,6 +775,7 @@ typedef struct proa_arch {
     A(bert_token)                                                                                            \
     A(bert_qa)                                                                                               \
     A(bert_mlm)                                                                                              \
+    A(bigbird_cls)                                                                                           \
     A(dpr)                                                                                                   \
     A(electra)                                                                                               \
     A(electra_cls)                                                                                           \

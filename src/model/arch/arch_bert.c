@@ -9,11 +9,24 @@
  * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,electra}.py. */
 #include "model/arch/bert_rows.h"
 
+#include "base/checked.h"
+
 #define STACK PROA_STACK_ENCODER
 #define LAYER "encoder.layer.%d."
 
 /* clang-format off */
 static const proa_key keys[] = {BERT_KEYS(1e-12, 2), END_KEYS};
+static const proa_key bigbird_keys[] = {
+    REQUIRED  ("vocab_size",              vocab,          VOCAB),
+    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
+    REQUIRED  ("num_hidden_layers",       encoder_layers, LAYERS),
+    REQUIRED  ("num_attention_heads",     heads,          HEADS),
+    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    INTEGER   ("max_position_embeddings", context,        1, CONTEXT,     4096),
+    INTEGER   ("type_vocab_size",         types,          1, TOKEN_TYPES, 2),
+    EPSILON   ("layer_norm_eps",          1e-12),
+    ACTIVATION("hidden_act",              GELU_TANH),
+    END_KEYS};
 static const proa_key electra_keys[] = {
     BERT_KEYS(1e-12, 2), INTEGER("embedding_size", embed, 1, HIDDEN, 128), END_KEYS};
 
@@ -31,6 +44,7 @@ static const proa_key electra_keys[] = {
     MATRIX_IF(PROJECTED, "electra.embeddings_project.weight", PROJECT_IN,   HIDDEN, EMBED), \
     VECTOR_IF(PROJECTED, "electra.embeddings_project.bias",   PROJECT_IN_B, HIDDEN)
 
+static const proa_name bigbird_cls_tensors[] = {BERT_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
 static const proa_name bare_tensors[] = {BERT_TENSORS, BERT_POOLER("bert.", IF(PRESENT)), END_TENSORS};
 static const proa_name cls_tensors[] = {
     BERT_TENSORS, BERT_POOLER("bert.", 0), CLASSIFIER_TENSORS("classifier"), END_TENSORS};
@@ -99,6 +113,8 @@ static const char *const aliases[] = {BERT_ALIASES, LAYER_NORM_ALIASES, NULL};
 static const char *const roberta_aliases[] = {ROBERTA_ALIASES, NULL};
 static const char *const bare_ignored[] = {
     BERT_PRETRAINING, "cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.beta", NULL};
+/* What BigBird's classes have beside what they use. */
+static const char *const bigbird_ignored[] = {"position_ids", "token_type_ids", "pooler.weight", "pooler.bias", NULL};
 /* The same, and the pooler: of classes that read every row. */
 static const char *const rows_ignored[] = {
     "position_ids",
@@ -200,6 +216,28 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
     return finish_bert(c, json, arena, err);
 }
 
+/* Up to this many tokens transformers attends to all of them, whatever attention_type says; more are refused, since
+ * their blocks attend to random ones. */
+static proa_status finish_bigbird(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_str kind = {"block_sparse", 12};
+    int64_t block = 64, random = 3;
+    bool biased = true, scaled = false;
+    PROA_TRY(proa_json_get_str(&kind, json, "attention_type", err));
+    PROA_TRY(proa_json_get_int(&block, json, "block_size", 1, PROA_CONTEXT_MAX, err));
+    PROA_TRY(proa_json_get_int(&random, json, "num_random_blocks", 0, 1024, err));
+    PROA_TRY(proa_json_get_bool(&biased, json, "use_bias", err));
+    PROA_TRY(proa_json_get_bool(&scaled, json, "rescale_embeddings", err));
+    if (!biased) return PROA_FAIL(err, UNSUPPORTED, "'use_bias' false is not supported");
+    if (scaled) return PROA_FAIL(err, UNSUPPORTED, "'rescale_embeddings' true is not supported");
+    if (proa_str_is(kind, "block_sparse"))
+        c->input_context = proa_min64(c->context, (5 + 2 * random) * block);
+    else if (!proa_str_is(kind, "original_full"))
+        return PROA_FAIL(err, UNSUPPORTED, "'attention_type' '%.*s' is not supported",
+                         (int)proa_min64((int64_t)kind.len, 60), kind.ptr);
+    return finish_bert(c, json, arena, err);
+}
+
 /* The embedding is the first row as it is. */
 static proa_status finish_dpr(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -275,6 +313,10 @@ const proa_arch proa_arch_bert_mlm = {
     ENCODER("bert_mlm", STRINGS("BertForMaskedLM", "BertForPreTraining"), keys, embed, mlm_tensors, rows_ignored,
             mlm_head, ALL, VOCAB),
     .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert, .embedder = &proa_arch_bert};
+const proa_arch proa_arch_bigbird_cls = {
+    ENCODER("bigbird_cls", STRINGS("BigBirdForSequenceClassification"), bigbird_keys, embed, bigbird_cls_tensors,
+            bigbird_ignored, electra_disc_head, FIRST, LABELS),
+    .model_type = "big_bird", .prefixes = prefixes, .finish = finish_bigbird};
 const proa_arch proa_arch_dpr = {
     ENCODER("dpr", STRINGS("DPRQuestionEncoder", "DPRContextEncoder"), keys, embed, bare_tensors, bare_ignored,
             headless, ALL, HIDDEN),

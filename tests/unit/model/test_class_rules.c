@@ -492,6 +492,23 @@ static void longformer(void **state)
     refused(LONGFORMER_FOR("QuestionAnswering") ",\"sep_token_id\":200}", PROA_INVALID, "'sep_token_id'");
 }
 
+/* google/bigbird-roberta-base: inputs that are short enough for attention to all tokens. */
+static void big_bird(void **state)
+{
+    PROA_UNUSED(state);
+#define BIGBIRD "{\"architectures\":[\"BigBirdForSequenceClassification\"],\"attention_type\":"
+    fixture f;
+    accepted(&f, BIGBIRD "\"block_sparse\"," SIZES "}");
+    assert_int_equal(f.c.context, 4096);
+    assert_int_equal(proa_config_input_context(&f.c), 704);
+    proa_arena_release(&f.arena);
+    accepted(&f, BIGBIRD "\"original_full\"," SIZES "}");
+    assert_int_equal(proa_config_input_context(&f.c), 4096);
+    proa_arena_release(&f.arena);
+    refused(BIGBIRD "\"other\"," SIZES "}", PROA_UNSUPPORTED, "'attention_type' 'other'");
+    refused(BIGBIRD "\"block_sparse\",\"use_bias\":false," SIZES "}", PROA_UNSUPPORTED, "'use_bias'");
+}
+
 /* allenai/led-base-16384: an encoder of 16,384 positions before a decoder of 1,024. */
 static void led(void **state)
 {
@@ -744,6 +761,7 @@ int main(void)
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
+        cmocka_unit_test(big_bird),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
