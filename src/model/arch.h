@@ -198,45 +198,45 @@ typedef enum proa_split {
 proa_split proa_slot_split(proa_weight_slot slot);
 
 /* The opcodes. enum, name, what it does */
-#define PROA_STEP_LIST(S)                                                                                    \
-    S(END, "end")                                                                                            \
-    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                         \
-    S(DROP_MASKED, "drop_masked")   /* rows of out of mask tokens = 0, the others scaled for it */           \
-    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                  \
-    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                           \
-    S(HEADS_NORM, "heads_norm")     /* heads of q, k or v of QKV normed one by one, or all as one row */     \
-    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                             \
-    S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */          \
-    S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */ \
-    S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                    \
-    S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                             \
-    S(SCALE, "scale")             /* out = stream_scale * in */                                              \
-    S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w */                      \
-    S(ROPE, "rope")                   /* rotates q and k of QKV */                                           \
-    S(KV_APPEND, "kv_append")         /* k and v of QKV into this layer's pages */                           \
-    S(ROPE_APPEND, "rope_append")     /* both, fused by the plan */                                          \
-    S(ATTEND, "attend")               /* A = attention of q of QKV over the sequence's pages */              \
-    S(GATE_HEADS, "gate_heads")       /* A *= sigmoid(the gates of QKV) */                                   \
-    S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */  \
-    S(SCALE_PARTS, "scale_parts") /* the parts of MIX times their factors, in place */                       \
-    S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */ \
-    S(GATE_OUTPUTS, "gate_outputs") /* out *= the gates in the last columns of in */                         \
-    S(GATED_DELTA, "gated_delta")   /* out = the gated delta rule of in by RATES; w is DECAY */              \
-    S(NORM_PARAMS, "norm_params") /* the parts of PARAMS normed with STEP_NORM, B_NORM, C_NORM, in place */  \
-    S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba's recurrence of in, by rates in MIX or RATES */       \
-    S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */    \
-    S(GROUP_SQUARES, "group_squares")   /* out = what the groups of in give to their mean squares */         \
-    S(GROUP_SCALE, "group_scale")       /* groups of out by these mean squares and w: the rest of a norm */  \
-    S(GROUP_NORM, "group_norm")         /* groups of in normed with w, out = the columns of this rank */     \
-    S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                    \
-    S(SPAN_MEAN, "span_mean")   /* the first row of each sequence of out = the mean of its rows of in */     \
-    S(BLOCK_SUMS, "block_sums") /* out = the sums of the rows of each block of rows of a sequence of in */   \
-    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */           \
-    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                        \
-    S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                               \
-    S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */ \
-    S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */       \
-    S(GATE_LAYER, "gate_layer")     /* out = act(out) * the columns of in that are this layer's */           \
+#define PROA_STEP_LIST(S)                                                                                       \
+    S(END, "end")                                                                                               \
+    S(EMBED, "embed")               /* out (+)= table w [ids, positions or types] */                            \
+    S(DROP_MASKED, "drop_masked")   /* rows of out of mask tokens = 0, the others scaled for it */              \
+    S(ROPE_TABLE, "rope_table")     /* ROPE = cosines and sines of this step's positions */                     \
+    S(NORM, "norm")                 /* out = norm(in) with w, of the row's kind */                              \
+    S(HEADS_NORM, "heads_norm")     /* heads of q, k or v of QKV normed one by one, or all as one row */        \
+    S(LINEAR, "linear")             /* out = act(in W^T + bias) (+ out, or X) */                                \
+    S(LINEAR_GATED, "linear_gated") /* out = act(gate) * up of in W^T + bias; U is the workspace */             \
+    S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */    \
+    S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                       \
+    S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                                \
+    S(SCALE, "scale")             /* out = stream_scale * in */                                                 \
+    S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w */                         \
+    S(ROPE, "rope")                   /* rotates q and k of QKV */                                              \
+    S(KV_APPEND, "kv_append")         /* k and v of QKV into this layer's pages */                              \
+    S(ROPE_APPEND, "rope_append")     /* both, fused by the plan */                                             \
+    S(ATTEND, "attend")               /* A = attention of q of QKV over the sequence's pages */                 \
+    S(GATE_HEADS, "gate_heads")       /* A *= sigmoid(the gates of QKV) */                                      \
+    S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */     \
+    S(SCALE_PARTS, "scale_parts") /* the parts of MIX times their factors, in place */                          \
+    S(GATE_INPUTS, "gate_inputs") /* out = the gates in the first columns of in, times the columns behind */    \
+    S(GATE_OUTPUTS, "gate_outputs") /* out *= the gates in the last columns of in */                            \
+    S(GATED_DELTA, "gated_delta")   /* out = the gated delta rule of in by RATES; w is DECAY */                 \
+    S(NORM_PARAMS, "norm_params") /* the parts of PARAMS normed with STEP_NORM, B_NORM, C_NORM, in place */     \
+    S(SELECTIVE_SCAN, "selective_scan") /* out = Mamba's recurrence of in, by rates in MIX or RATES */          \
+    S(NORM_GATED, "norm_gated")         /* groups of out normed with w, and times act(the gates of in) */       \
+    S(GROUP_SQUARES, "group_squares")   /* out = what the groups of in give to their mean squares */            \
+    S(GROUP_SCALE, "group_scale")       /* groups of out by these mean squares and w: the rest of a norm */     \
+    S(GROUP_NORM, "group_norm")         /* groups of in normed with w, out = the columns of this rank */        \
+    S(UNFOLD, "unfold")                 /* out = for each row the rows of in around it */                       \
+    S(SPAN_MEAN, "span_mean")   /* the first row of each sequence of out = the mean of its rows of in */        \
+    S(BLOCK_SUMS, "block_sums") /* out = the sums of the rows of each block of rows of a sequence of in */      \
+    S(CROSS_APPEND, "cross_append") /* k and v of CKV into this layer's pages of encoder memory */              \
+    S(CROSS_ATTEND, "cross_attend") /* A = attention of CQ over the encoder memory */                           \
+    S(HEADS_LINEAR, "heads_linear") /* out = in W^T, a matrix for each head */                                  \
+    S(ROUTE, "route")               /* EXPERT_W, EXPERT_IDS = the experts chosen by ROUTER (correction w) */    \
+    S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */          \
+    S(GATE_LAYER, "gate_layer")     /* out = act(out) * the columns of in that are this layer's */              \
     S(GATE_SPARSE, "gate_sparse")   /* out = act(gates of in above their threshold) * the columns behind */     \
     S(ADD, "add")                   /* out += in */                                                             \
     S(FIRST_STREAM, "first_stream") /* the first stream of out = in */                                          \
@@ -247,15 +247,15 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(SPREAD_STREAM, "spread_stream")     /* the other streams of out += in */                                  \
     S(STREAM_LINEAR, "stream_linear")     /* a stream of out = the stream of in times its W */                  \
     S(JOIN_STREAMS, "join_streams")       /* out = the mean of the streams of in and HEAD_OTHERS */             \
-    S(SIGMOID_MUL, "sigmoid_mul")   /* out *= sigmoid(in), in [T, 1] */                                      \
-    S(GATHER, "gather")             /* H = the rows of in that the head computes */                          \
-    S(ALL_REDUCE, "all_reduce")     /* out = the sum of in over all ranks (+ out, or X) */                   \
-    S(GATHER_COLUMNS, "all_gather") /* out = the columns in of all ranks */                                  \
-    S(GATHER_INPUTS, "all_inputs")  /* out = in of all ranks side by side, of the product with w */          \
-    S(TAKE_COLUMNS, "columns")      /* out = the columns of in that this rank makes of a sum */              \
-    S(SEND, "send")                 /* the rows of in go to the next stage */                                \
-    S(RECV, "recv")                 /* out = rows of the stage before */                                     \
-    S(BROADCAST, "broadcast")       /* out of all stages = in of the last one */
+    S(SIGMOID_MUL, "sigmoid_mul")         /* out *= sigmoid(in), in [T, 1] */                                   \
+    S(GATHER, "gather")                   /* H = the rows of in that the head computes */                       \
+    S(ALL_REDUCE, "all_reduce")           /* out = the sum of in over all ranks (+ out, or X) */                \
+    S(GATHER_COLUMNS, "all_gather")       /* out = the columns in of all ranks */                               \
+    S(GATHER_INPUTS, "all_inputs")        /* out = in of all ranks side by side, of the product with w */       \
+    S(TAKE_COLUMNS, "columns")            /* out = the columns of in that this rank makes of a sum */           \
+    S(SEND, "send")                       /* the rows of in go to the next stage */                             \
+    S(RECV, "recv")                       /* out = rows of the stage before */                                  \
+    S(BROADCAST, "broadcast")             /* out of all stages = in of the last one */
 
 typedef enum proa_step_op {
 #define PROA_STEP_ENUM(name, text) PROA_STEP_##name,
@@ -329,12 +329,12 @@ typedef enum proa_step_op {
     C(PROJECTED, c->embed != c->hidden) /* a matrix between embedding and residual stream */                 \
     C(PLAIN_EMBED, c->embed == c->hidden)                                                                    \
     C(LEARNED_POSITIONS, c->learned_positions)                                                               \
-    C(LAYER_INPUTS, c->layer_input > 0) /* each layer has inputs of its own */                               \
+    C(LAYER_INPUTS, c->layer_input > 0)               /* each layer has inputs of its own */                 \
     C(THRESHOLD, proa_config_has_threshold(c, layer)) /* gates of the FFN have a threshold */                \
     C(NO_THRESHOLD, layer < 0 || !proa_config_has_threshold(c, layer))                                       \
     C(TYPED, c->types > 0)             /* token types are embedded */                                        \
-    C(GLOBALS, c->globals != 0)       /* some tokens see all others and are seen by all */                   \
-    C(SIDE_BLOCKS, c->side_block > 0) /* sums of blocks are side keys of attention */                        \
+    C(GLOBALS, c->globals != 0)        /* some tokens see all others and are seen by all */                  \
+    C(SIDE_BLOCKS, c->side_block > 0)  /* sums of blocks are side keys of attention */                       \
     C(TASKED, c->tasks > 0)            /* and a task, the first one of a table */                            \
     C(EMBED_NORMED, c->embed_normed)   /* embeddings are normed before the first layer */                    \
     C(MASKS_DROPPED, c->mask_keep > 0) /* embeddings of mask tokens are zeros, others scaled */              \
@@ -392,8 +392,8 @@ enum proa_step_flags {
     PROA_CONV_ACT = 1 << 22,   /* its conv_act */
     PROA_BY_CHANNEL = 1 << 25, /* SELECTIVE_SCAN: Mamba-1's, B and C in PARAMS, rates in RATES */
     PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
-    PROA_OF_GLOBALS = 1 << 26, /* ATTEND: only the global rows of each sequence, over all keys of QKV */
-    PROA_OF_BLOCKS = 1 << 25, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
+    PROA_OF_GLOBALS = 1 << 28, /* ATTEND: only the global rows of each sequence, over all keys of QKV */
+    PROA_OF_BLOCKS = 1 << 27, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };

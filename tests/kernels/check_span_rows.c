@@ -135,7 +135,7 @@ void check_drop_masked(tester *t)
     const int32_t ids[] = {4, 9, 4, 7};
     float y[4][2] = {{1, 2}, {3, 5}, {8, 5}, {9, 9}};
     static const float want[4][2] = {{1, 2}, {0, 0}, {8, 5}, {9, 9}};
-    const proa_span span = {0, 4, 4, 0, 0, 0};
+    const proa_span span = {.rows = 4, .context = 4};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 4, .context_max = 4};
     t->tables[0].ops->drop_masked(&t->tables[0], proa_view_2d(y, PROA_DTYPE_F32, 4, 2), ids, &spans, 9, 0.75f);
     expect(t, memcmp(y, want, sizeof want) == 0, "not the rows without the masked one");

@@ -76,8 +76,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     req->phase = PROA_PHASE_ENCODE_INFLIGHT;
     proa_request_pages_take(e, table, 0, req->input.count);
     proa_batch_set_adapter(e, req);
-    proa_batch_add_span(e, table, req->input.count, req->input.count, table,
-                        decodes ? req->input.count : 0);
+    proa_batch_add_span(e, table, req->input.count, req->input.count, table, decodes ? req->input.count : 0);
     e->step.self_spans[e->step.spans - 1].globals = (int32_t)proa_config_globals(
         &e->model->config, req->input.ids, req->input.count);
     if (decodes) add_decoder_ids(e, &req->input);

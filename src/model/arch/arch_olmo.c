@@ -185,4 +185,5 @@ const proa_arch proa_arch_olmo3 = ROW("olmo3", "Olmo3ForCausalLM", RMS, olmo, ol
                                       HEADS(TEXTS, "Olmo3"));
 const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, exaone4, exaone4,
                                         finish_exaone4, HEADS(TEXTS | TOKENS | SPANS, "Exaone4"));
-const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex, flex, finish_flex, NO_HEADS);
+const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex, flex, finish_flex,
+                                          NO_HEADS);

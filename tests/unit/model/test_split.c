@@ -85,9 +85,24 @@ static void walk_step(walk *w, const proa_step *s)
         break;
     case PROA_STEP_SIGMOID_MUL: expect_part(w, s, s->in, false); break; /* one number for each row */
     case PROA_STEP_EMBED:
+    case PROA_STEP_DROP_MASKED:
     case PROA_STEP_ROPE_TABLE: w->part[s->out] = false; break;
+    case PROA_STEP_GATE_SPARSE:
+        w->part[s->out] = w->part[s->in];
+        break; /* models with it have one rank (shard.c) */
     case PROA_STEP_NORM:
     case PROA_STEP_SCALE:
+    case PROA_STEP_SCALE_COLUMNS:
+    case PROA_STEP_GATE_LAYER:
+    case PROA_STEP_ADD:
+    case PROA_STEP_FIRST_STREAM:
+    case PROA_STEP_TAKE_STREAM:
+    case PROA_STEP_MATCH_STREAMS:
+    case PROA_STEP_MIX_STREAMS:
+    case PROA_STEP_CORRECT_STREAMS:
+    case PROA_STEP_SPREAD_STREAM:
+    case PROA_STEP_STREAM_LINEAR:
+    case PROA_STEP_JOIN_STREAMS:
     case PROA_STEP_UNFOLD:
     case PROA_STEP_SPAN_MEAN:
     case PROA_STEP_BLOCK_SUMS:
