@@ -316,6 +316,7 @@ void check_selective_scan(tester *t)
     static const float decays[] = {0, -4, 3}, most[] = {1e30F, 0.5F, 1e30F};
     check_scan_formula(t, false), check_scan_formula(t, true);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) scan_case(t, shapes[i], i % 2 ? 0.5F : 1e30F, 0, 0.5F);
+    device_mode.limit = 6e-6; /* sums of up to 256 products */
     for (size_t i = 0; i < PROA_COUNT(channels); i++) channel_case(t, channels[i], i % 2 ? 0.5F : 1e30F, 0);
     for (size_t i = 0; i < PROA_COUNT(decays); i++) {
         device_mode.limit = decays[i] < 0 ? 1e-5 : 4e-6;

@@ -132,7 +132,15 @@ static void one_by_one_equals_batched(void **state)
     proa_engine_close(engine), proa_engine_close(few), proa_engine_close(none);
 }
 
-/* Prompts of so many rows in one step that a pipeline on GPUs, too, divides it into micro-batches. */
+/* To the bit; on another device a row's bits depend on how many share its pass. */
+static bool same_rows(const outcome *a, const outcome *b)
+{
+    float reach = getenv("PROA_TEST_DEVICE") ? 1e-4F : 0;
+    for (int64_t i = 0; i < a->rows_count * a->columns; i++)
+        if (!(fabsf(a->rows[i] - b->rows[i]) <= reach)) return false;
+    return true;
+}
+
 /* Inputs of an encoder with many adapters in one pass equal each alone, and those of an engine without adapters. */
 static void encoder_passes(void **state)
 {
@@ -150,16 +158,16 @@ static void encoder_passes(void **state)
     }
     proa_engine_run(engine);
     for (int i = 0; i < REQUESTS; i++) {
-        size_t bytes = (size_t)(plain[i].rows_count * plain[i].columns) * sizeof(float);
         bool adapted = of_request[i % (int)PROA_COUNT(of_request)] != NULL;
         assert_int_equal(batched[i].rows_count, plain[i].rows_count);
-        assert_memory_equal(alone[i].rows, batched[i].rows, bytes);
-        assert_int_equal(memcmp(alone[i].rows, plain[i].rows, bytes) != 0, adapted);
+        assert_true(same_rows(&alone[i], &batched[i]));
+        assert_int_equal(!same_rows(&alone[i], &plain[i]), adapted);
     }
     proa_engine_close(engine), proa_engine_close(none);
     release_all(alone), release_all(batched), release_all(plain);
 }
 
+/* Prompts of so many rows in one step that a pipeline on GPUs, too, divides it into micro-batches. */
 static void step_of_many_rows(void **state)
 {
     enum { ALL = 3 * REQUESTS };

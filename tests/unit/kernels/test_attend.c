@@ -187,7 +187,7 @@ static double score(const world *w, const proa_attention *a, int64_t s, int64_t 
     dot *= (double)a->scale;
     int64_t at = w->span[s].context - w->span[s].rows + i;
     if (a->soft_cap > 0) dot = (double)a->soft_cap * tanh(dot / (double)a->soft_cap);
-    if (a->alibi) dot += (double)a->alibi[h] * (double)(p - at);
+    if (a->alibi) dot -= (double)a->alibi[h] * fabs((double)(p - at));
     if (!a->rel_bias) return dot;
     int32_t bucket = proa_rel_bucket((int32_t)(p - at), a->rel_buckets, a->rel_distance, a->rel_bidirectional);
     return dot + (double)a->rel_bias[bucket * w->heads + h];
