@@ -878,6 +878,9 @@ def name_layers(path):
     """As they are published; transformers 5.24 saves them with the names of the vision tower's blocks."""
     tensors = safetensors.torch.load_file(path)
     named = {n.replace("language_model.model.blocks.", "language_model.model.layers."): t for n, t in tensors.items()}
+    safetensors.torch.save_file(named, path, {"format": "pt"})
+
+
 def publish_esm(path):
     """The names of the published files: the frequencies in each layer."""
     tensors = safetensors.torch.load_file(path)

@@ -159,10 +159,23 @@ int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2])
     return 2;
 }
 
+/* Half of the ids become a question, behind which all separators but the last one stand. */
+static void separate_question(const proa_config *c, int32_t *ids, int64_t count)
+{
+    const int32_t separator = (int32_t)c->globals_end;
+    int64_t between = c->globals_ends - 1;
+    for (int64_t i = 0; i < count; i++)
+        if (ids[i] == separator) ids[i] = separator > 0 ? 0 : 1;
+    if (count <= 2 * between) return;
+    for (int64_t i = 0; i < between; i++) ids[count / 2 + i] = separator;
+    ids[count - 1] = separator;
+}
+
 void proa_engine_end_prompt(const proa_engine *engine, int32_t *ids, int64_t count)
 {
     int32_t end[2], ends = proa_engine_prompt_end(engine, end);
     for (int i = 0; i < ends && count >= ends; i++) ids[count - ends + i] = end[i];
+    if (engine->model->config.globals < 0) separate_question(&engine->model->config, ids, count);
 }
 
 const int32_t *proa_engine_end_ids(const proa_engine *engine, int32_t *count)

@@ -27,7 +27,8 @@ bool proa_engine_kind_of(proa_kind *out, const proa_json *config, bool modules);
  * begins the answer; where the row of the end token is classified, that token. Returns how many there are: 2, 1, or 0
  * in other models. */
 int32_t proa_engine_prompt_end(const proa_engine *engine, int32_t ids[2]);
-/* Puts them over the last of some made-up ids, if there is room. */
+/* Puts them over the last of some made-up ids, if there is room; of a model whose inputs are a question and a text
+ * (Longformer's) the separators, too. */
 void proa_engine_end_prompt(const proa_engine *engine, int32_t *ids, int64_t count);
 /* What a request that says nothing gets of generation_config.json: the options that it gives, 0 elsewhere; whether it
  * limits the length of the output. */

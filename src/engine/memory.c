@@ -19,7 +19,7 @@
 #include <string.h>
 
 /* Resident memory of the program with its libraries and a little heap, before a model is opened (measured). */
-#define PROGRAM_BYTES (7 * PROA_MIB)
+#define PROGRAM_BYTES (8 * PROA_MIB)
 
 static proa_status in_range(const char *name, int64_t value, int64_t min, int64_t max, proa_err *err)
 {

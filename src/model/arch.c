@@ -97,6 +97,12 @@ static const proa_arch *find_class(const proa_json *config, proa_str class, proa
     return found;
 }
 
+/* A file that names no class is not one of a classifier. */
+static bool opens_type(const proa_arch *arch, proa_str type)
+{
+    return proa_str_is(type, arch->model_type) && arch->outputs != PROA_DIM_LABELS;
+}
+
 proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_at(proa_json_get(config, "architectures"), 0));
@@ -108,7 +114,7 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     if (!type.len)
         return PROA_FAIL(err, INVALID, "neither 'architectures' nor 'model_type' says what the model is");
     for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
-        if (proa_str_is(type, (*row)->model_type) && has_key(*row, config)) return *out = *row, PROA_OK;
+        if (opens_type(*row, type) && has_key(*row, config)) return *out = *row, PROA_OK;
     return fail_unknown(type, err);
 }
 

@@ -139,36 +139,42 @@ static bool lives_whole_step(const proa_plan *plan, int reg)
            reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
 }
 
+/* The registers that a step reads or writes beside in and out, up to PROA_REG_COUNT. */
+static const proa_reg *registers_beside(const proa_step *s, bool ranks)
+{
+    static const proa_reg none[] = {PROA_REG_COUNT},
+                          heads[] = {PROA_REG_HEADS_PART, PROA_REG_HEADS_ALL, PROA_REG_COUNT},
+                          sums[] = {PROA_REG_SUM_PART, PROA_REG_SUM_PADDED, PROA_REG_COUNT},
+                          streams[] = {PROA_REG_STREAM_COEFS, PROA_REG_D, PROA_REG_COUNT},
+                          others[] = {PROA_REG_HEAD_OTHERS, PROA_REG_COUNT},
+                          gates[] = {PROA_REG_U, PROA_REG_COUNT},
+                          blocks[] = {PROA_REG_BLOCK_QKV, PROA_REG_COUNT},
+                          rates[] = {PROA_REG_RATES, PROA_REG_COUNT}, mix[] = {PROA_REG_MIX, PROA_REG_COUNT},
+                          channels[] = {PROA_REG_MIX, PROA_REG_PARAMS, PROA_REG_RATES, PROA_REG_COUNT},
+                          experts[] = {PROA_REG_EXPERT_W, PROA_REG_EXPERT_IDS, PROA_REG_COUNT};
+    switch (s->op) {
+    case PROA_STEP_HEADS_NORM: return ranks && s->flags & PROA_WHOLE ? heads : none;
+    case PROA_STEP_GATHER_INPUTS: return sums;
+    case PROA_STEP_CORRECT_STREAMS: return streams;
+    case PROA_STEP_JOIN_STREAMS: return others;
+    case PROA_STEP_LINEAR_GATED: return gates;
+    case PROA_STEP_ATTEND: return s->flags & PROA_OF_BLOCKS ? blocks : none;
+    case PROA_STEP_GATED_DELTA: return rates;
+    case PROA_STEP_SELECTIVE_SCAN: return s->flags & PROA_BY_CHANNEL ? channels : mix;
+    case PROA_STEP_ROUTE:
+    case PROA_STEP_EXPERTS: return experts;
+    default: return none;
+    }
+}
+
 static void mark_step(int first[], int last[], liveness *l, const proa_step *s, int step, bool ranks)
 {
-    if (ranks && s->op == PROA_STEP_HEADS_NORM && s->flags & PROA_WHOLE) {
-        mark_alive(first, last, l, PROA_REG_HEADS_PART, step);
-        mark_alive(first, last, l, PROA_REG_HEADS_ALL, step);
-    }
-    if (s->op == PROA_STEP_GATHER_INPUTS) {
-        mark_alive(first, last, l, PROA_REG_SUM_PART, step);
-        mark_alive(first, last, l, PROA_REG_SUM_PADDED, step);
-    }
-    if (s->op == PROA_STEP_CORRECT_STREAMS) {
-        mark_alive(first, last, l, PROA_REG_STREAM_COEFS, step);
-        mark_alive(first, last, l, PROA_REG_D, step);
-    }
-    if (s->op == PROA_STEP_JOIN_STREAMS) mark_alive(first, last, l, PROA_REG_HEAD_OTHERS, step);
+    for (const proa_reg *r = registers_beside(s, ranks); *r != PROA_REG_COUNT; r++)
+        mark_alive(first, last, l, *r, step);
     mark_alive(first, last, l, s->in, step);
     mark_alive(first, last, l, s->out, step);
     if (s->op == PROA_STEP_CROSS_ATTEND && first[PROA_REG_CKV] >= 0) /* made by the same program */
         mark_alive(first, last, l, PROA_REG_CKV, step);
-    if (s->op == PROA_STEP_LINEAR_GATED) mark_alive(first, last, l, PROA_REG_U, step);
-    if (s->op == PROA_STEP_ATTEND && s->flags & PROA_OF_BLOCKS)
-        mark_alive(first, last, l, PROA_REG_BLOCK_QKV, step);
-    bool scan = s->op == PROA_STEP_SELECTIVE_SCAN, by_channel = scan && s->flags & PROA_BY_CHANNEL;
-    if (scan) mark_alive(first, last, l, PROA_REG_MIX, step);
-    if (by_channel) mark_alive(first, last, l, PROA_REG_PARAMS, step);
-    if (by_channel || s->op == PROA_STEP_GATED_DELTA) mark_alive(first, last, l, PROA_REG_RATES, step);
-    if (s->op == PROA_STEP_ROUTE || s->op == PROA_STEP_EXPERTS) {
-        mark_alive(first, last, l, PROA_REG_EXPERT_W, step);
-        mark_alive(first, last, l, PROA_REG_EXPERT_IDS, step);
-    }
 }
 
 /* The last step that may run at the same time as step i: a forked step runs until the join. */

@@ -14,15 +14,11 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
     static const struct {
         const char *name;
         proa_rope_kind kind;
-    } kinds[] = {{"default", PROA_ROPE_PLAIN},
-                 {"linear", PROA_ROPE_LINEAR},
-                 {"llama3", PROA_ROPE_LLAMA3},
-                 {"dynamic", PROA_ROPE_DYNAMIC},
-                 {"yarn", PROA_ROPE_YARN},
-                 {"longrope", PROA_ROPE_LONG},
-                 {"su", PROA_ROPE_LONG},
-                 {"mrope", PROA_ROPE_PLAIN},
-                 {"proportional", PROA_ROPE_PROPORTIONAL}};
+    } kinds[] = {{"default", PROA_ROPE_PLAIN}, {"linear", PROA_ROPE_LINEAR},
+                 {"llama3", PROA_ROPE_LLAMA3}, {"dynamic", PROA_ROPE_DYNAMIC},
+                 {"yarn", PROA_ROPE_YARN},     {"deepseek_yarn", PROA_ROPE_YARN},
+                 {"longrope", PROA_ROPE_LONG}, {"su", PROA_ROPE_LONG},
+                 {"mrope", PROA_ROPE_PLAIN},   {"proportional", PROA_ROPE_PROPORTIONAL}};
     proa_str type = {"default", 7};
     PROA_TRY(proa_json_get_str(&type, rope, "type", err));
     PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));

@@ -149,10 +149,11 @@ static void run_all_layers(proa_step_frame *f)
     run_split_tail(f, whole);
 }
 
-/* Only the last stage needs the rows of this pass. */
+/* Only the last stage needs the rows of this pass: no decoder in other stages reads them. */
 static bool stays_in_last_stage(const proa_step_frame *f)
 {
-    return f->stack == PROA_STACK_ENCODER && f->m->encoder_ticket >= 0 && f->m->outputs_stay;
+    bool decoded = proa_arch_decodes_input(f->m->arch);
+    return f->stack == PROA_STACK_ENCODER && f->m->encoder_ticket >= 0 && f->m->outputs_stay && !decoded;
 }
 
 /* What proa_pass.kind says of a pass: its stack, and whether its rows stay with the last stage. */

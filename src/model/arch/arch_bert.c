@@ -3,9 +3,9 @@
  * post-norm encoders with learned positions and token types. Heads: none (hidden states and pooler), sequence
  * classification or regression, token classification (labels of every row), question answering (start and end of the
  * answer), masked language model, and ELECTRA's discriminator. RoBERTa's positions begin after that of the padding
- * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global tokens,
- * the first one and those of the question, with projections of their own. ERNIE may add the embedding of a task. ELECTRA
- * may have embeddings narrower than its layers.
+ * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global
+ * tokens, the first one and those of the question, with projections of their own. ERNIE may add the embedding of a
+ * task. ELECTRA may have embeddings narrower than its layers. BigBird is a BERT where it attends to all tokens.
  * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,electra}.py. */
 #include "model/arch/bert_rows.h"
 

@@ -4,8 +4,8 @@
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
  * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention), and with
  * "transient-global" also to the normed sums of blocks of 16 tokens. The encoders alone (T5EncoderModel) are rows of
- * their own, and so are classes with heads: for tokens beside the encoder, for sequences and question answering beside a
- * decoder that reads the input moved by one token.
+ * their own, and so are classes with heads: for tokens beside the encoder, for sequences and question answering beside
+ * a decoder that reads the input moved by one token.
  * Facts: transformers' modeling_t5.py, modeling_umt5.py, modeling_longt5.py; Guo et al. 2022. */
 #include "model/arch/arch_rows.h"
 

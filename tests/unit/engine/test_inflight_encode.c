@@ -10,14 +10,17 @@
 enum { INPUTS = 160, STEP_TOKENS = 48, GOES = 20, HIDDEN = 77, INFLIGHT_LEAST = 5 };
 
 static int32_t all_ids[INPUTS][STEP_TOKENS];
+static int32_t end_token; /* the last one of all inputs; 0: any */
 
 /* Inputs of 1 to 17 tokens. One requests hidden states, which the host must fetch. */
 static proa_request input_of(int i)
 {
     int32_t n = 1 + i * 7 % 17;
     for (int32_t k = 0; k < n; k++) all_ids[i][k] = 4 + (i * 31 + k * 13) % 90;
-    return (proa_request){
-        .task = i == HIDDEN ? PROA_TASK_ENCODE : PROA_TASK_ROWS, .ids = all_ids[i], .ids_count = n};
+    if (end_token) all_ids[i][n - 1] = end_token;
+    return (proa_request){.task = i == HIDDEN && !end_token ? PROA_TASK_ENCODE : PROA_TASK_ROWS,
+                          .ids = all_ids[i],
+                          .ids_count = n};
 }
 
 /* How a model runs. */
@@ -25,6 +28,7 @@ typedef struct encode_case {
     const char *model;
     int32_t stages;    /* 0: one */
     const char *ranks; /* what the stages are */
+    int32_t end;
 } encode_case;
 
 /* Two GPUs are enough. */
@@ -202,6 +206,7 @@ static void passes_fly(void **state)
 {
     outcome *right = proa_calloc(INPUTS, sizeof *right);
     const encode_case *c = *state;
+    end_token = c->end;
     bool each_row = strstr(c->model, "mlm") != NULL; /* the host asks its head: nothing may come between */
     alone(c, right);
     for (int in_places = 0; in_places < (each_row ? 1 : 2); in_places++) {
@@ -235,12 +240,13 @@ static void places_that_no_row_has(void **state)
     proa_engine_close(engine);
 }
 
-#define CASE(folder, count, kind)                                                                            \
+#define CASE(folder, count, kind) CASE_ENDING(folder, count, kind, 0)
+#define CASE_ENDING(folder, count, kind, token)                                                              \
     {                                                                                                        \
         .name = "passes_fly " folder " " #count " " kind, .test_func = passes_fly,                           \
         .initial_state = &(encode_case)                                                                      \
         {                                                                                                    \
-            GOLDEN "arch/" folder, count, kind                                                               \
+            GOLDEN "arch/" folder, count, kind, token                                                        \
         }                                                                                                    \
     }
 
@@ -255,6 +261,9 @@ int main(void)
         CASE("bert_mlm", 2, "thread"),
         CASE("modernbert_mean", 2, "thread"),
         CASE("modernbert_cls", 4, "thread"),
+        CASE_ENDING("bart_cls", 1, "thread", 2),
+        CASE_ENDING("bart_cls", 2, "thread", 2),
+        CASE_ENDING("mbart_cls", 2, "thread", 2),
         CASE("bert", 2, "process"),
         CASE("bert_regress", 2, "process"),
         ON(places_that_no_row_has, "bert_mlm"),

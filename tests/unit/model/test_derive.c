@@ -71,7 +71,7 @@ static void padding(void **state)
     expect_passed_over(CLASS("OPTForSequenceClassification") OPT "}", 1);
     expect_passed_over(CLASS("OPTForSequenceClassification") OPT ",\"pad_token_id\":null}", -1);
     expect_passed_over(CLASS("OlmoForSequenceClassification") SIZES "}", 1);
-    expect_passed_over(CLASS("Exaone4ForSequenceClassification") SIZES "}", -1);
+    expect_passed_over(CLASS("Exaone4ForSequenceClassification") SIZES ",\"num_key_value_heads\":4}", -1);
     expect_passed_over(CLASS("GemmaForSequenceClassification") SIZES ",\"num_key_value_heads\":1}", 0);
     expect_passed_over(CLASS("Phi3ForSequenceClassification") SIZES "}", -1); /* 32000, which is no token here */
     expect_passed_over(CLASS("LlamaForSequenceClassification") SIZES ",\"pad_token_id\":-1}", -1);
