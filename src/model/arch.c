@@ -535,7 +535,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_LAYER_GATE: return c->layer_input;
     case PROA_REG_STREAMS:
     case PROA_REG_HEAD_STREAMS: return c->streams * c->hidden;
-    case PROA_REG_HEAD_OTHERS: return (c->streams - 1) * c->hidden;
+    case PROA_REG_HEAD_OTHERS: return c->streams ? (c->streams - 1) * c->hidden : 0;
     case PROA_REG_STREAM_MODES: return c->streams;
     case PROA_REG_STREAM_COEFS: return c->streams * c->streams;
     case PROA_REG_LAUREL: return c->laurel;
