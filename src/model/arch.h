@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch.h - architectures as data: a model is a row, a layer is a short program.
  * A row of PROA_ARCH_LIST lists the keys of config.json, the tensors of the checkpoint and how each is loaded, and the
- * steps of embedding, layer and head. One loop (steps.c) runs the steps; the planner, the packer and explain read the
+ * steps of embedding, layer and head. One loop (steps/) runs the steps; the planner, the packer and explain read the
  * same row. arch_rows.h has the notation of the rows, with the shapes of each step. */
 #ifndef PROA_MODEL_ARCH_H
 #define PROA_MODEL_ARCH_H

@@ -204,7 +204,7 @@ static int64_t rows_of_pass(const proa_model *m, const proa_model_options *o)
     return rows;
 }
 
-/* Latent keys are values too (steps.c, self_pages). An encoder has scratch pages, whatever its stacks. */
+/* Latent keys are values too (steps/attention.c, self_pages). An encoder has scratch pages, whatever its stacks. */
 static int32_t count_kv_layers(const proa_config *c, proa_kind kind, proa_layer_range layers)
 {
     bool decodes = c->layers && kind != PROA_KIND_ENCODER;

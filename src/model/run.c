@@ -8,7 +8,7 @@
 #include "model/lora/lora.h"
 #include "model/ranks/stage.h"
 #include "model/staging/staging.h"
-#include "model/steps.h"
+#include "model/steps/steps.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@ static proa_stack_id busiest_stack(const proa_model *m)
     return m->arch->kind == PROA_KIND_ENCODER ? PROA_STACK_ENCODER : PROA_STACK_DECODER;
 }
 
-/* Terms have the type of the activations (steps.c, part_dtype). */
+/* Terms have the type of the activations (steps/registers.c, part_dtype). */
 static int64_t term_bytes(const proa_model *m, proa_reg reg)
 {
     proa_dtype dtype = PROA_DTYPE_F32;

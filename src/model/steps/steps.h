@@ -2,8 +2,8 @@
  * steps.h - inside model/: the registers of a pass, and a program that runs over some of its rows.
  *
  * Threads: those of model.h. Registers belong to the model and hold until a later step or pass writes them. */
-#ifndef PROA_MODEL_STEPS_H
-#define PROA_MODEL_STEPS_H
+#ifndef PROA_MODEL_STEPS_STEPS_H
+#define PROA_MODEL_STEPS_STEPS_H
 
 #include "model/model.h"
 #include "model/ranks/stage.h"
