@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * test_golden_types.c - every row of the model table in the other types of weights and activations (f16, bf16, int8, fp8,
+ * int4), against the same engine in f32. The checkpoints are those of tests/golden/arch, or of a folder given as the first
+ * argument; further arguments are the names of those that run.
+ *
+ * The checkpoints are tiny and random: each rounding is visible, and one may choose other experts of a mixture. So what
+ * is compared is the median row's error, the root of the mean square of the difference over that of the row. A step that
+ * reads or writes a wrong type or layout gives errors near or above 1. */
+#include "golden_rows.h"
+
+#include <dirent.h>
+#include <float.h>
+
+/* Limits of the median row's error. A weight of these checkpoints is one of 32 to 128 in its sum, so roundings do not
+ * average out as they do in models of real sizes; with 4 bits only a number that is not finite is an error. */
+typedef struct type_case {
+    const char *dtype, *quant;
+    bool on_host;
+    double limit;
+} type_case;
+
+static const type_case types[] = {
+    {"f16", NULL, false, 0.02},  {"bf16", NULL, false, 0.15},    {"f32", "int8", true, 0.45},
+    {"f32", "fp8", false, 0.60}, {"f32", "int4", true, DBL_MAX},
+};
+
+static const char *root = GOLDEN "arch";
+
+/* The rows of a case in one type; false: the engine says that the model has no such type. */
+static bool rows_in_type(const char *path, const type_case *type, const proa_json *c, outcome *o)
+{
+    int64_t n = 0, dn = 0, tn = 0;
+    proa_engine *engine = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_engine_options options = {.dtype = type->dtype, .quant = type->quant};
+    options.device = getenv("PROA_TEST_DEVICE"), options.kv_tokens = 2048;
+    proa_status status = proa_engine_open(&engine, path, &options, &err);
+    if (status == PROA_UNSUPPORTED || status == PROA_INVALID) return print_message("%s\n", err.text), false;
+    if (status != PROA_OK) fail_msg("%s", err.text);
+    int32_t *ids = golden_read_ids(proa_json_get(c, "input_ids"), &n);
+    int32_t *decoder = golden_read_ids(proa_json_get(c, "decoder_input_ids"), &dn);
+    int32_t *token_types = golden_read_ids(proa_json_get(c, "token_type_ids"), &tn);
+    proa_request r = {.task = PROA_TASK_ROWS, .ids = ids, .ids_count = n};
+    if (tn) r.type_ids = token_types;
+    if (dn) r.decoder_ids = decoder, r.decoder_ids_count = dn;
+    run_request(engine, r, o);
+    assert_int_equal(o->finish, PROA_FINISH_END);
+    proa_engine_close(engine);
+    free(ids), free(decoder), free(token_types);
+    return true;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median_error(const outcome *have, const outcome *want)
+{
+    int64_t rows = want->rows_count, columns = want->columns;
+    assert_int_equal(have->rows_count, rows);
+    assert_int_equal(have->columns, columns);
+    double *errors = malloc((size_t)(rows ? rows : 1) * sizeof *errors);
+    for (int64_t i = 0; i < rows; i++) {
+        double difference = 0, square = 0;
+        for (int64_t j = i * columns; j < (i + 1) * columns; j++) {
+            double w = (double)want->rows[j], d = (double)have->rows[j] - w;
+            difference += d * d, square += w * w;
+        }
+        errors[i] = sqrt(difference / (square > 0 ? square : 1));
+    }
+    qsort(errors, (size_t)rows, sizeof *errors, by_value);
+    double middle = rows ? errors[rows / 2] : 0;
+    free(errors);
+    return middle;
+}
+
+static void in_types(void **state)
+{
+    const char *name = *state;
+    char path[PROA_PATH_MAX];
+    proa_json *json = NULL;
+    proa_err err = {.status = PROA_OK};
+    snprintf(path, sizeof path, "%s/%s/golden.json", root, name);
+    if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    const proa_json *c = proa_json_at(proa_json_get(json, "cases"), 0);
+    outcome want = {0};
+    int failed = 0;
+    assert_true(rows_in_type(path, &(type_case){"f32", NULL, true, 0}, c, &want));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const type_case *t = &types[i];
+        outcome have = {0};
+        if (!t->on_host && !getenv("PROA_TEST_DEVICE")) continue;
+        if (!rows_in_type(path, t, c, &have)) continue;
+        double error = median_error(&have, &want);
+        print_message("%s %s: %.4f\n", name, t->quant ? t->quant : t->dtype, error);
+        failed += !(error <= t->limit);
+        outcome_release(&have);
+    }
+    outcome_release(&want);
+    proa_json_free(json);
+    assert_int_equal(failed, 0);
+}
+
+static int is_case(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+static bool is_chosen(const char *name, int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++)
+        if (strcmp(name, argv[i]) == 0) return true;
+    return argc < 3;
+}
+
+int main(int argc, char **argv)
+{
+    struct dirent **folders = NULL;
+    if (argc > 1) root = argv[1];
+    int count = scandir(root, &folders, is_case, alphasort), chosen = 0;
+    if (count <= 0) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
+    struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
+    if (!tests) return fprintf(stderr, "no memory for %d tests\n", count), 1;
+    for (int i = 0; i < count; i++)
+        if (is_chosen(folders[i]->d_name, argc, argv))
+            tests[chosen++] = (struct CMUnitTest){
+                .name = folders[i]->d_name, .test_func = in_types, .initial_state = folders[i]->d_name};
+    int failed = _cmocka_run_group_tests("golden_types", tests, (size_t)chosen, NULL, NULL);
+    for (int i = 0; i < count; i++) free(folders[i]);
+    free(folders);
+    free(tests);
+    return failed;
+}
