@@ -637,7 +637,8 @@ static attention_task make_task(gpu *g, proa_view y, proa_view q, const proa_kv 
     if (a->rel_bias || (a->side && a->side->rel_bias)) use_rel_bias(g, &t, a);
     t.sinks = a->sinks;
     t.alibi = a->alibi, t.soft_cap = a->soft_cap;
-    t.has_score_mod = a->rel_bias || a->alibi || a->soft_cap > 0.0f;
+    bool side_bias = a->side && a->side->rel_bias;
+    t.has_score_mod = a->rel_bias || side_bias || a->alibi || a->soft_cap > 0.0f;
     return t;
 }
 

@@ -184,12 +184,15 @@ bool gpu_decode_short(gpu *g, const attention_task &t, proa_dtype pages, int spa
  * was launched. For Hopper (prefill_wgmma.cu), and for any GPU (prefill_mma.cu), which takes trees too. */
 bool gpu_prefill_wgmma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
 bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans);
-/* The same in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */
+/* With side keys or of the global rows alone, in 16 bits, whose keys are rows of the step (prefill_mma.cu). */
+bool gpu_prefill_side(gpu *g, const attention_task &t, proa_dtype keys, const proa_attention &a,
+                      const proa_spans *spans);
+/* Whole rows of the step in f32, if all keys of a head fit into a block's shared memory (encoder_short_f32.cu). */
 bool gpu_encoder_short(gpu *g, const attention_task &t, proa_dtype pages, int spans, int rows, int context);
 /* With relative positions: keys and values are rows of the step (relative.cu). */
 void gpu_attend_relative(gpu *g, const attention_task &t, proa_dtype rows, const proa_relative &r,
                          const proa_spans *spans);
-/* With side keys, or of the first rows of each span alone (side.cu). */
+/* With side keys, or of the first rows of each span alone: by tensor cores, else by the plain kernel (side.cu). */
 void gpu_attend_side(gpu *g, const attention_task &t, proa_dtype keys, const proa_attention &a,
                      const proa_spans *spans);
 

@@ -75,10 +75,20 @@ __device__ static void load_queries(T *to, const attention_task &t, int64_t row,
     }
 }
 
+/* What spans have beside rows and keys: trees of draft tokens, or side keys. */
+enum span_form { PLAIN_SPANS, TREES, SIDE_KEYS };
+
+/* Of SIDE_KEYS: the keys, and whether only the global rows of each span are computed (proa_attention). */
+struct side_task {
+    proa_side_keys keys; /* k is NULL: there are none */
+    bool of_globals;
+};
+
 /* What one warp works on. */
 template <typename T, int DIM, int ROW_TILES> struct warp_tile {
     static const int LD = DIM + 8, STEPS = DIM / 16, TILES = DIM / 8, KEPT = ROW_TILES * STEPS <= 8, DEPTH = 4;
-    unsigned queries[KEPT ? STEPS : 1][ROW_TILES][4]; /* small heads: kept in registers; others: read from shared memory again for each page */
+    /* Queries of small heads stay in registers; those of others are read from shared memory again for each page. */
+    unsigned queries[KEPT ? STEPS : 1][ROW_TILES][4];
     float out[ROW_TILES][TILES][4], score[ROW_TILES][8][4], largest[ROW_TILES][2], total[ROW_TILES][2];
 
     __device__ void load_step(unsigned a[ROW_TILES][4], const T *qs, int k)
@@ -135,9 +145,10 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
         }
     }
 
-    /* at: position of this warp's first row; key: first key of the page. Scores with score_mod are scaled
-     * here. */
-    __device__ void mask(const attention_task &t, const float *bias, float slope, int at, int key, int context)
+    /* at: position of this warp's first row; key: first key of the page; keys before `lowest` are left to the side
+     * keys. Scores with score_mod are scaled here. */
+    __device__ void mask(const attention_task &t, const float *bias, float slope, int at, int key,
+                         int context, int lowest)
     {
         int lane = threadIdx.x & 31;
 #pragma unroll
@@ -148,7 +159,8 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
                 for (int i = 0; i < 4; i++) {
                     int p = key + n * 8 + lane % 4 * 2 + i % 2, row = at + m * 16 + lane / 4 + i / 2 * 8,
                         d = p - row;
-                    bool seen = p < end_key(t, context, row) && p >= first_key(t, row) && p < context;
+                    bool seen = p < end_key(t, context, row) && p >= max(first_key(t, row), lowest) &&
+                                p < context;
                     int near = d < -t.reach ? -t.reach : d > t.reach ? t.reach : d;
                     if (t.has_score_mod)
                         score[m][n][i] = score_mod(t, score[m][n][i] * t.scale,
@@ -184,14 +196,39 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
 
     /* The mask of the page that begins at `key`, if any of its keys is not seen by all. i: the warp's first row in the
      * span; tree: the first key of the span's tree. */
-    template <bool TREES>
+    template <span_form FORM>
     __device__ void mask_page(const attention_task &t, const proa_span &s, const float *bias, float slope,
-                              int at, int i, int key, int tree)
+                              int at, int i, int key, int tree, int lowest)
     {
         bool cut = key + PAGE > s.context || t.has_score_mod || t.window > 0 ||
-                   (t.causal && key + PAGE > at + 1) || (TREES && key + PAGE > tree);
-        if (TREES && cut && s.tree) mask_tree(t, s, bias, slope, i, key);
-        else if (cut) mask(t, bias, slope, at, key, s.context);
+                   (t.causal && key + PAGE > at + 1) || (FORM == TREES && key + PAGE > tree) ||
+                   (FORM == SIDE_KEYS && key < lowest);
+        if (FORM == TREES && cut && s.tree) mask_tree(t, s, bias, slope, i, key);
+        else if (cut) mask(t, bias, slope, at, key, s.context, FORM == SIDE_KEYS ? lowest : 0);
+    }
+
+    /* The same of 64 side keys of `count`, the first of which is number `key`. bias: by the distance from a row's block
+     * to that of the key. */
+    __device__ void mask_side(const attention_task &t, const proa_side_keys &side, const proa_span &s,
+                              const float *bias, int i, int key, int count)
+    {
+        int lane = threadIdx.x & 31;
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                int at = (int)proa_side_at(&side, &s, i + m * 16 + lane / 4 + 8 * r);
+#pragma unroll
+                for (int n = 0; n < 8; n++)
+#pragma unroll
+                    for (int c = 0; c < 2; c++) {
+                        float *x = &score[m][n][2 * r + c];
+                        int j = key + n * 8 + lane % 4 * 2 + c, d = max(-t.reach, min(j - at, t.reach));
+                        if (j >= count) *x = -INFINITY;
+                        else if (t.has_score_mod)
+                            *x = score_mod(t, *x * t.scale, side.rel_bias ? bias[d + t.reach] : 0.0f, 0.0f, 0);
+                    }
+            }
     }
 
     /* Online softmax: scores become weights. unit: the factor from a score to powers of 2. */
@@ -277,44 +314,93 @@ template <typename T, int DIM, int ROW_TILES> struct warp_tile {
     }
 };
 
+/* The keys of the rows of a block, in tiles of PAGE: pages [first, own) of the window, then side keys [own, all). */
+struct key_tiles {
+    int first, own, all;
+    int lowest, side_count; /* of SIDE_KEYS: the first key of the window; how many side keys there are */
+};
+
+/* offset: the position of the first of the block's rows. */
+template <span_form FORM>
+__device__ static inline key_tiles find_tiles(const attention_task &t, const proa_side_keys &side,
+                                              const proa_span &s, int offset, int rows)
+{
+    key_tiles k = {0, 0, 0, 0, 0};
+    if (FORM == SIDE_KEYS && side.k)
+        k.lowest = (int)proa_side_skipped(&side, &s), k.side_count = (int)proa_side_count(&side, &s);
+    int first = max(first_key(t, FORM == TREES ? min(offset, s.context - s.tree) : offset), k.lowest);
+    int last = max(end_key(t, s.context, offset + rows - 1), first); /* of all rows of the block */
+    k.first = first / PAGE, k.own = (last + PAGE - 1) / PAGE;
+    k.all = k.own + (k.side_count + PAGE - 1) / PAGE;
+    return k;
+}
+
+/* Copies tile `which` of the keys or of the values. */
+template <typename T, typename P, int DIM, int THREADS, span_form FORM>
+__device__ static inline void load_keys(T *to, const attention_task &t, const proa_side_keys &side,
+                                        const proa_span &s, const key_tiles &tiles, bool of_values, int which,
+                                        int kv)
+{
+    int64_t step = t.kv_row ? t.kv_row : DIM;
+    const P *from;
+    int count = s.context - which * PAGE;
+    if (FORM == SIDE_KEYS && which >= tiles.own) {
+        int first = (which - tiles.own) * PAGE;
+        step = side.row, count = tiles.side_count - first;
+        from = (const P *)(of_values ? side.v : side.k) + (proa_side_first(&side, &s) + first) * step + kv * DIM;
+    } else {
+        from = page_of<P>(t, of_values ? t.v : t.k, s, which, kv);
+    }
+    load_tile<T, PAGE, DIM, THREADS>(to, from, step, count);
+}
+
+/* A head's biases by distance, [2 reach + 1]. table [buckets][heads]; NULL: none. */
+template <int THREADS>
+__device__ static inline void load_biases(float *to, const attention_task &t, const float *table, int h)
+{
+    for (int i = threadIdx.x; table && i <= 2 * t.reach; i += THREADS)
+        to[i] = table[t.buckets[i] * t.heads + h];
+}
+
 /* y = softmax(mask(score_mod(scale q K^T))) V for the rows of a span and one head. T: type of the products
  * (f16, bf16), P: of the pages.
  *
- *   warp       16 ROW_TILES rows: scores [rows][64] and result [rows][DIM] in registers (ROW_TILES x (32 + DIM / 2) floats)
+ *   warp       16 ROW_TILES rows: scores [rows][64] and result [rows][DIM] in registers, ROW_TILES (32 + DIM / 2)
+ *              floats a lane
  *   shared     queries 16 ROW_TILES WARPS rows, one or two pages of keys and of values, rows of DIM + 8 elements
  *
  * DOUBLE_BUFFER: the next page's keys and values are loaded while this page is worked on. Otherwise, where
  * two pages would take the room of a second block, keys are loaded during the product with the values and
  * values during that with the keys. Grid: span, head, tile of rows (last rows first: they have the most
- * keys). TREES: spans may have trees of draft tokens. */
-template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, bool TREES>
-__global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attention_task t)
+ * keys). With SIDE_KEYS the side keys follow those of the window, 64 at a time like pages. */
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, span_form FORM>
+__global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attention_task t, side_task side)
 {
     const int THREADS = 32 * WARPS, ROWS = 16 * ROW_TILES * WARPS, LD = DIM + 8, BUFFERS = DOUBLE_BUFFER ? 2 : 1;
     extern __shared__ __align__(128) char memory[];
     T *qs = reinterpret_cast<T *>(memory), *keys = qs + ROWS * LD, *values = keys + BUFFERS * PAGE * LD;
     float *bias = reinterpret_cast<float *>(values + BUFFERS * PAGE * LD);
+    float *side_bias = bias + (t.rel_bias ? 2 * t.reach + 1 : 0);
     int h = blockIdx.y, kv = h / t.group, warp = threadIdx.x / 32;
     gpu_wait();
     proa_span s = t.spans[blockIdx.x];
     int begin = (int)(gridDim.z - 1 - blockIdx.z) * ROWS; /* long ones first */
-    if ((is_single_row(s) && !t.kv_row) || begin >= s.rows) return;
-    int rows = s.rows - begin < ROWS ? s.rows - begin : ROWS, offset = s.context - s.rows + begin;
+    int computed = FORM == SIDE_KEYS && side.of_globals ? min(s.globals, s.rows) : s.rows;
+    if ((is_single_row(s) && !t.kv_row) || begin >= computed) return;
+    int rows = min(computed - begin, ROWS), offset = s.context - s.rows + begin;
     int tree = s.context - s.tree; /* keys from here on are a tree's */
-    int first = first_key(t, TREES ? min(offset, tree) : offset);
-    int last = end_key(t, s.context, offset + rows - 1); /* of all rows of the block */
-    int page = first / PAGE, pages = (last + PAGE - 1) / PAGE;
-    int64_t step = t.kv_row ? t.kv_row : DIM;
-    auto load = [&](T *to, const void *from, int which) {
-        load_tile<T, PAGE, DIM, THREADS>(to, page_of<P>(t, from, s, which, kv), step, s.context - which * PAGE);
+    const key_tiles tiles = find_tiles<FORM>(t, side.keys, s, offset, rows);
+    int page = tiles.first, pages = tiles.all;
+    auto load = [&](T *to, bool of_values, int which) {
+        load_keys<T, P, DIM, THREADS, FORM>(to, t, side.keys, s, tiles, of_values, which, kv);
     };
     load_queries<T, ROWS, DIM, THREADS>(qs, t, s.row + begin, h, rows);
     cp_async_commit();
-    if (page < pages) load(keys, t.k, page);
-    if (DOUBLE_BUFFER && page < pages) load(values, t.v, page);
+    if (page < pages) load(keys, false, page);
+    if (DOUBLE_BUFFER && page < pages) load(values, true, page);
     cp_async_commit();
-    for (int i = threadIdx.x; t.rel_bias && i <= 2 * t.reach; i += THREADS)
-        bias[i] = bias_of(t, h, i - t.reach);
+    load_biases<THREADS>(bias, t, t.rel_bias, h);
+    if (FORM == SIDE_KEYS) load_biases<THREADS>(side_bias, t, side.keys.rel_bias, h);
     int mine = warp * 16 * ROW_TILES,
         at = offset + mine; /* this warp's first row in the block, and that row's position */
     float unit = (t.has_score_mod ? 1.0f : t.scale) * 1.4426950408889634f, slope = slope_of(t, h);
@@ -324,26 +410,29 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
     for (int buffer = 0; page < pages; page++, buffer ^= DOUBLE_BUFFER) {
         T *ks = keys + buffer * PAGE * LD, *vs = values + buffer * PAGE * LD;
         int key = page * PAGE;
-        bool more = page + 1 < pages,
-             active = mine < rows && key < end_key(t, s.context, at + 16 * ROW_TILES - 1);
+        bool more = page + 1 < pages, of_side = FORM == SIDE_KEYS && page >= tiles.own,
+             active = mine < rows && (of_side || key < end_key(t, s.context, at + 16 * ROW_TILES - 1));
         if (DOUBLE_BUFFER) {
             cp_async_wait_block<0>();
             if (more)
-                load(keys + (buffer ^ 1) * PAGE * LD, t.k, page + 1),
-                    load(values + (buffer ^ 1) * PAGE * LD, t.v, page + 1);
+                load(keys + (buffer ^ 1) * PAGE * LD, false, page + 1),
+                    load(values + (buffer ^ 1) * PAGE * LD, true, page + 1);
             cp_async_commit();
         } else {
-            load(vs, t.v, page);
+            load(vs, true, page);
             cp_async_commit();
             cp_async_wait_block<1>();
         }
         if (active) {
             work.multiply_keys(qs, ks);
-            work.template mask_page<TREES>(t, s, bias, slope, at, begin + mine, key, tree);
+            if (of_side)
+                work.mask_side(t, side.keys, s, side_bias, begin + mine, (page - tiles.own) * PAGE,
+                               tiles.side_count);
+            else work.template mask_page<FORM>(t, s, bias, slope, at, begin + mine, key, tree, tiles.lowest);
         }
         if (!DOUBLE_BUFFER) {
             __syncthreads();
-            if (more) load(keys, t.k, page + 1);
+            if (more) load(keys, false, page + 1);
             cp_async_commit();
         }
         if (active) work.apply_softmax(unit);
@@ -355,19 +444,21 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
 }
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
-template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, bool TREES = false>
-static bool launch_prefill(gpu *g, const attention_task &t, const proa_spans *spans)
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS,
+          span_form FORM = PLAIN_SPANS>
+static bool launch_prefill(gpu *g, const attention_task &t, const proa_spans *spans, const side_task &side = {})
 {
     const int ROWS = 16 * ROW_TILES * WARPS, rows = spans->rows_max;
-    auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS, TREES>;
+    auto kernel = prefill_mma_kernel<T, P, DIM, ROW_TILES, WARPS, DOUBLE_BUFFER, BLOCKS, FORM>;
     size_t shared = (size_t)(ROWS + (DOUBLE_BUFFER ? 4 : 2) * PAGE) * (DIM + 8) * sizeof(T);
-    if (t.rel_bias) shared += (size_t)(2 * t.reach + 1) * sizeof(float);
+    int biases = (t.rel_bias != NULL) + (side.keys.rel_bias != NULL);
+    shared += (size_t)biases * (size_t)(2 * t.reach + 1) * sizeof(float);
     if (shared > (size_t)g->shared_max) return false;
     gpu_note(g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
              "attend (prefill)");
     gpu_launch(g, "attend (prefill)", kernel,
                dim3((unsigned)spans->count, (unsigned)t.heads, (unsigned)((rows + ROWS - 1) / ROWS)),
-               32 * WARPS, shared, t);
+               32 * WARPS, shared, t, side);
     return true;
 }
 
@@ -403,13 +494,13 @@ template <typename T, typename P>
 static bool prefill_trees(gpu *g, const attention_task &t, const proa_spans *spans)
 {
     switch (t.dim) {
-    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2, true>(g, t, spans);
-    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2, true>(g, t, spans);
-    case 64: return launch_prefill<T, P, 64, 1, 4, true, 2, true>(g, t, spans);
-    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2, true>(g, t, spans);
-    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2, true>(g, t, spans);
-    case 128: return launch_prefill<T, P, 128, 1, 4, true, 2, true>(g, t, spans);
-    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2, true>(g, t, spans);
+    case 16: return launch_prefill<T, P, 16, 1, 4, true, 2, TREES>(g, t, spans);
+    case 32: return launch_prefill<T, P, 32, 1, 4, true, 2, TREES>(g, t, spans);
+    case 64: return launch_prefill<T, P, 64, 1, 4, true, 2, TREES>(g, t, spans);
+    case 80: return launch_prefill<T, P, 80, 1, 4, true, 2, TREES>(g, t, spans);
+    case 96: return launch_prefill<T, P, 96, 1, 4, true, 2, TREES>(g, t, spans);
+    case 128: return launch_prefill<T, P, 128, 1, 4, true, 2, TREES>(g, t, spans);
+    case 256: return launch_prefill<T, P, 256, 1, 4, false, 2, TREES>(g, t, spans);
     default: return false;
     }
 }
@@ -430,14 +521,43 @@ static bool launch_by_dim(gpu *g, const attention_task &t, const proa_spans *spa
     }
 }
 
-bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans)
+/* Whether a kernel of 16 bits may copy q, y, keys and values by 16 bytes. */
+static bool is_aligned_for_mma(const attention_task &t, proa_dtype pages)
 {
     bool ok = (t.type == PROA_DTYPE_F32 || t.type == pages || pages == PROA_DTYPE_FP8) && t.kv_row % 8 == 0 &&
               ((uintptr_t)t.k | (uintptr_t)t.v) % 16 == 0 && t.reach <= 4096;
     if (t.type != PROA_DTYPE_F32)
         ok = ok && (t.q_row | t.q_head | t.y_row | t.y_head) % 8 == 0 &&
              ((uintptr_t)t.q | (uintptr_t)t.y) % 16 == 0;
-    if (!ok || pages == PROA_DTYPE_F32) return false;
+    return ok && pages != PROA_DTYPE_F32;
+}
+
+template <typename T>
+static bool launch_side(gpu *g, const attention_task &t, const proa_spans *spans, const side_task &side)
+{
+    switch (t.dim) {
+    case 16: return launch_prefill<T, T, 16, 1, 4, true, 2, SIDE_KEYS>(g, t, spans, side);
+    case 32: return launch_prefill<T, T, 32, 1, 4, true, 2, SIDE_KEYS>(g, t, spans, side);
+    case 64: return launch_prefill<T, T, 64, 1, 4, true, 3, SIDE_KEYS>(g, t, spans, side);
+    case 128: return launch_prefill<T, T, 128, 1, 4, true, 2, SIDE_KEYS>(g, t, spans, side);
+    default: return false;
+    }
+}
+
+bool gpu_prefill_side(gpu *g, const attention_task &t, proa_dtype keys, const proa_attention &a,
+                      const proa_spans *spans)
+{
+    side_task side = {{}, a.of_globals};
+    if (a.side) side.keys = *a.side;
+    bool aligned = side.keys.row % 8 == 0 && ((uintptr_t)side.keys.k | (uintptr_t)side.keys.v) % 16 == 0;
+    if (!t.kv_row || t.type != keys || t.alibi || !aligned || !is_aligned_for_mma(t, keys)) return false;
+    return keys == PROA_DTYPE_BF16 ? launch_side<__nv_bfloat16>(g, t, spans, side)
+                                   : launch_side<__half>(g, t, spans, side);
+}
+
+bool gpu_prefill_mma(gpu *g, const attention_task &t, proa_dtype pages, const proa_spans *spans)
+{
+    if (!is_aligned_for_mma(t, pages)) return false;
     bool bf16 = pages == PROA_DTYPE_BF16 || t.type == PROA_DTYPE_BF16;
     if (pages != PROA_DTYPE_FP8)
         return bf16 ? launch_by_dim<__nv_bfloat16, __nv_bfloat16>(g, t, spans)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * side.cu - attention with side keys (proa_side_keys): Longformer, LongT5; and that of the first rows of each span
- * alone (proa_attention.of_globals). A block has one row and one head, its threads the keys: those of the window, then
+ * alone (proa_attention.of_globals), where prefill_mma.cu does not take it: f32, pages, other head sizes. A block has one row and one head, its threads the keys: those of the window, then
  * the side keys. f32 on CUDA cores, with an online softmax. */
 #include "kernels/cuda/attention/attention.h"
 
@@ -125,7 +125,7 @@ void gpu_attend_side(gpu *g, const attention_task &t, proa_dtype keys, const pro
 {
     int rows = spans->rows_max < 4096 ? spans->rows_max : 4096;
     proa_side_keys side = {};
-    if (rows < 1) return;
+    if (rows < 1 || gpu_prefill_side(g, t, keys, a, spans)) return;
     if (a.side) side = *a.side;
     gpu_by_page_type(keys, [&](auto type) {
         gpu_launch(g, "attend (side)", side_kernel<decltype(type)>,
