@@ -289,7 +289,7 @@ static void prefill_row(const world &w)
 {
     char what[128];
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_mma_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS, PLAIN_SPANS>);
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<T, T, DIM, TALL, WARPS, AHEAD, BLOCKS, PLAIN>);
     const proa_spans spans = spans_of(w);
     snprintf(what, sizeof what, "mma.sync rows/warp %d warps %d ahead %d blocks %d", 16 * TALL, WARPS, AHEAD,
              BLOCKS);

@@ -84,7 +84,7 @@ static void row(const attention_task &t, int spans, int rows)
         [&] { launch_prefill<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS>(&g, t, &list); });
     double flops = 4.0 * spans * rows * rows * t.heads * DIM * (t.causal ? 0.5 : 1);
     cudaFuncAttributes a;
-    cudaFuncGetAttributes(&a, prefill_mma_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS, PLAIN_SPANS>);
+    cudaFuncGetAttributes(&a, prefill_mma_kernel<__half, __half, DIM, TALL, WARPS, AHEAD, BLOCKS, PLAIN>);
     printf("dim %d rows/warp %d warps %d ahead %d blocks %d: %7.1f us %6.0f TFLOP/s (%d registers, %zu "
            "spilled)\n",
            DIM, 16 * TALL, WARPS, AHEAD, BLOCKS, us, flops / us * 1e-6, a.numRegs, a.localSizeBytes);

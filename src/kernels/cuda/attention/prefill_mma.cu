@@ -76,7 +76,7 @@ __device__ static void load_queries(T *to, const attention_task &t, int64_t row,
 }
 
 /* What spans have beside rows and keys: trees of draft tokens, or side keys. */
-enum span_form { PLAIN_SPANS, TREES, SIDE_KEYS };
+enum span_form { PLAIN, TREES, SIDE_KEYS };
 
 /* Of SIDE_KEYS: the keys, and whether only the global rows of each span are computed (proa_attention). */
 struct side_task {
@@ -444,8 +444,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) prefill_mma_kernel(attenti
 }
 
 /* False: a block cannot have this much shared memory on this GPU; nothing was launched. */
-template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS,
-          span_form FORM = PLAIN_SPANS>
+template <typename T, typename P, int DIM, int ROW_TILES, int WARPS, bool DOUBLE_BUFFER, int BLOCKS, span_form FORM = PLAIN>
 static bool launch_prefill(gpu *g, const attention_task &t, const proa_spans *spans, const side_task &side = {})
 {
     const int ROWS = 16 * ROW_TILES * WARPS, rows = spans->rows_max;
