@@ -282,6 +282,19 @@ static proa_status check_experts(const proa_config *c, proa_err *err)
     return PROA_OK;
 }
 
+/* Heads of the other shape. */
+static proa_status derive_other_heads(proa_config *c, proa_err *err)
+{
+    if (c->other_kv_heads == 0) c->other_kv_heads = c->kv_heads;
+    c->other_query_heads = c->heads;
+    if (c->other_kv_heads < 1 || c->heads % c->other_kv_heads != 0)
+        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
+                         (long long)c->heads, (long long)c->other_kv_heads);
+    if (c->other_head_dim < 2 || c->other_head_dim % 2 != 0)
+        return PROA_FAIL(err, INVALID, "a head size of %lld, must be even", (long long)c->other_head_dim);
+    return PROA_OK;
+}
+
 static proa_status derive_heads(proa_config *c, proa_err *err)
 {
     if (c->head_dim == 0 && c->hidden % c->heads != 0)
@@ -293,13 +306,7 @@ static proa_status derive_heads(proa_config *c, proa_err *err)
         return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
-    if (c->other_heads && c->other_kv_heads == 0) c->other_kv_heads = c->kv_heads;
-    if (c->other_heads && (c->other_kv_heads < 1 || c->heads % c->other_kv_heads != 0))
-        return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
-                         (long long)c->heads, (long long)c->other_kv_heads);
-    if (c->other_heads && (c->other_head_dim < 2 || c->other_head_dim % 2 != 0))
-        return PROA_FAIL(err, INVALID, "a head size of %lld, must be even", (long long)c->other_head_dim);
-    return PROA_OK;
+    return c->other_heads ? derive_other_heads(c, err) : PROA_OK;
 }
 
 /* Fills in sizes and scales that config.json may leave out, and checks those that depend on each other. */
@@ -453,10 +460,11 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
 int64_t proa_dim_in_layer(const proa_config *c, proa_dim dim, int64_t layer)
 {
     int64_t head_dim = proa_config_head_dim(c, layer), kv_heads = proa_config_kv_heads(c, layer);
+    int64_t heads = proa_config_heads(c, layer);
     switch (dim) {
-    case PROA_DIM_Q: return c->heads * head_dim;
+    case PROA_DIM_Q: return heads * head_dim;
     case PROA_DIM_KV: return kv_heads * head_dim;
-    case PROA_DIM_QKV: return (c->heads + 2 * kv_heads) * head_dim;
+    case PROA_DIM_QKV: return (heads + 2 * kv_heads) * head_dim;
     case PROA_DIM_HEAD: return head_dim;
     case PROA_DIM_FFN: return proa_config_ffn(c, layer);
     case PROA_DIM_GATE_UP: return 2 * proa_config_ffn(c, layer);
@@ -469,8 +477,8 @@ static int64_t widest_heads(const proa_config *c, proa_dim dim)
 {
     int64_t size = proa_dim_size(c, dim);
     if (!c->other_heads) return size;
-    if (dim == PROA_DIM_Q) return proa_max64(size, c->heads * c->other_head_dim);
-    return proa_max64(size, (c->heads + 2 * c->other_kv_heads) * c->other_head_dim);
+    if (dim == PROA_DIM_Q) return proa_max64(size, c->other_query_heads * c->other_head_dim);
+    return proa_max64(size, (c->other_query_heads + 2 * c->other_kv_heads) * c->other_head_dim);
 }
 
 /* Of the products that write registers: not of the experts, whose FFN is their kernels' own. */

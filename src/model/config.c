@@ -300,6 +300,11 @@ int64_t proa_config_head_dim(const proa_config *c, int64_t layer)
     return proa_config_has_other_heads(c, layer) ? c->other_head_dim : c->head_dim;
 }
 
+int64_t proa_config_heads(const proa_config *c, int64_t layer)
+{
+    return proa_config_has_other_heads(c, layer) ? c->other_query_heads : c->heads;
+}
+
 int64_t proa_config_kv_heads(const proa_config *c, int64_t layer)
 {
     return proa_config_has_other_heads(c, layer) ? c->other_kv_heads : c->kv_heads;

@@ -34,9 +34,9 @@ typedef struct proa_config {
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
     int64_t encoder_heads, encoder_ffn; /* of the encoder, where its sizes are not those of the decoder; else 0 */
     /* Layers with heads of another shape (Gemma 4's without a window): other_heads[layer]; NULL: there are none. They
-     * have as many heads of queries. */
+     * have as many heads of queries, of which a rank may have other ones. */
     bool *other_heads;
-    int64_t other_head_dim, other_kv_heads;
+    int64_t other_head_dim, other_kv_heads, other_query_heads;
     int64_t *ffn_sizes; /* [layers] of a layer's FFN, of which `ffn` is the largest; NULL: all have `ffn` */
     /* Inputs of each layer beside the residual stream (Gemma 4, Gemma 3n): their width, 0: there are none; the rows of
      * their table, and what multiplies them. */
@@ -273,6 +273,7 @@ bool proa_config_recurs(const proa_config *c, int64_t layer);
 /* The shape of a layer's heads, and the size of its FFN. */
 bool proa_config_has_other_heads(const proa_config *c, int64_t layer);
 int64_t proa_config_head_dim(const proa_config *c, int64_t layer);
+int64_t proa_config_heads(const proa_config *c, int64_t layer);
 int64_t proa_config_kv_heads(const proa_config *c, int64_t layer);
 int64_t proa_config_ffn(const proa_config *c, int64_t layer);
 /* Numbers of a head that are rotated: in layers with a window if these have a rope of their own (local), or in the

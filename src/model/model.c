@@ -541,10 +541,10 @@ static void load_weights(proa_model *m, proa_progress_fn *progress, void *arg)
 proa_ctx_need proa_model_need(const proa_model *m)
 {
     const proa_config *c = &m->config;
-    proa_ctx_need need = {.rows = m->plan.rows_max, .heads = c->heads};
+    proa_ctx_need need = {.rows = m->plan.rows_max, .heads = proa_max64(c->heads, c->other_query_heads)};
     need.head_dim = proa_max64(c->head_dim, c->other_head_dim);
     need.inputs = proa_max64(proa_max64(c->hidden, c->embed),
-                             proa_max64(proa_max64(c->ffn, c->shared_ffn), c->heads * need.head_dim));
+                             proa_max64(proa_max64(c->ffn, c->shared_ffn), need.heads * need.head_dim));
     need.inputs = proa_max64(need.inputs, proa_max64(c->q_lora, c->sum_inputs));
     need.inputs = proa_max64(need.inputs, c->encoder_ffn);
     if (c->encoder_heads) {

@@ -32,11 +32,16 @@ typedef struct proa_rank_part {
     int32_t tensor, tensors, stage, stages; /* tensors and stages are at least 1 */
 } proa_rank_part;
 
-/* How the ranks of a stage share a layer: rank i has attention heads [heads[i], heads[i + 1]), and likewise inner rows
- * of the FFN and of the shared expert. Only set where ranks exchange whole sums. */
+/* Rank i has the heads, or the inner rows of an FFN, [first[i], first[i + 1]). */
+typedef struct proa_rank_share {
+    int64_t first[PROA_RANKS_MAX + 1];
+} proa_rank_share;
+
+/* How the ranks of a stage share a layer. Only set where ranks exchange whole sums. */
 typedef struct proa_rank_shares {
-    int64_t heads[PROA_RANKS_MAX + 1], value_heads[PROA_RANKS_MAX + 1]; /* of attention; of recurrent states */
-    int64_t ffn[PROA_RANKS_MAX + 1], shared_ffn[PROA_RANKS_MAX + 1];
+    proa_rank_share heads, other_heads, value_heads; /* of attention, of both shapes; of recurrent states */
+    proa_rank_share shared_ffn;
+    proa_rank_share *ffn; /* [layers], or one of all where these have one size; in the model's arena */
 } proa_rank_shares;
 
 typedef struct proa_layer_range {

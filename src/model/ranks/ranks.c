@@ -383,11 +383,13 @@ static proa_status connect_ranks(proa_ranks *g, proa_device *const *device, proa
 /* Collectives between devices move whole units of 16 bytes of a row. */
 static proa_status check_widths(const proa_model *m, proa_err *err)
 {
-    if (m->device->host || (m->config.hidden % 8 == 0 && m->config.head_dim % 4 == 0)) return PROA_OK;
+    const proa_config *c = &m->config;
+    int64_t head = c->head_dim % 4 ? c->head_dim : c->other_head_dim;
+    if (m->device->host || (c->hidden % 8 == 0 && head % 4 == 0)) return PROA_OK;
     return PROA_FAIL(err, UNSUPPORTED,
                      "%d ranks on GPUs: the hidden size %lld must be a multiple of 8, that of a head, "
                      "%lld, of 4",
-                     m->ranks, (long long)m->config.hidden, (long long)m->config.head_dim);
+                     m->ranks, (long long)c->hidden, (long long)head);
 }
 
 static proa_status prepare_group(proa_ranks *g, const char *path, const proa_model_options *options,

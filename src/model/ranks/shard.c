@@ -10,17 +10,32 @@ typedef struct range {
     int64_t first, count;
 } range;
 
+/* Attention of one shape: the sizes of all ranks, and the heads of this one. */
+typedef struct head_part {
+    int64_t heads, kv_heads, dim;
+    range q, kv;
+} head_part;
+
 typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
-    range heads, kv_heads, value_heads, key_heads, ffn, expert_ffn, experts, shared_ffn, outputs,
-        sums; /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
+    head_part usual, other; /* layers may have heads of two shapes */
+    range value_heads, key_heads, expert_ffn, experts, shared_ffn, outputs,
+        sums;          /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
+    int64_t ffn_block; /* inputs of a dense FFN's last product that belong together */
     bool whole_experts, whole_sums;
     bool whole_norms;   /* all heads of q and k are normed as one row */
     bool parted_groups; /* groups of the norm of a recurrent layer's output are of several ranks */
     proa_arena *arena;
     proa_err *err;
 } sharder;
+
+/* Where a weight is; layer PROA_SOME_LAYER: outside of the layers. */
+typedef struct place {
+    proa_stack_id stack;
+    int64_t layer;
+    proa_weight_slot slot;
+} place;
 
 /* ---- which part a rank has ---- */
 
@@ -60,11 +75,19 @@ static proa_status share_groups(const sharder *s, range *heads, range *key_heads
     return each < owners.count ? fail_few(s, what, H) : PROA_OK;
 }
 
+static proa_status share_attention(const sharder *s, head_part *h, int64_t heads, int64_t kv_heads, int64_t dim)
+{
+    *h = (head_part){.heads = heads, .kv_heads = kv_heads, .dim = dim};
+    return share_groups(s, &h->q, &h->kv, heads, kv_heads, "heads");
+}
+
 /* Of attention, queries by their key heads; of recurrent states, values by theirs (of Mamba-2 by B and C). */
 static proa_status share_heads(sharder *s)
 {
     const proa_config *c = &s->whole;
-    PROA_TRY(share_groups(s, &s->heads, &s->kv_heads, c->heads, c->kv_heads, "heads"));
+    PROA_TRY(share_attention(s, &s->usual, c->heads, c->kv_heads, c->head_dim));
+    if (c->other_heads)
+        PROA_TRY(share_attention(s, &s->other, c->other_query_heads, c->other_kv_heads, c->other_head_dim));
     if (!c->recurrent_layers) return PROA_OK;
     return share_groups(s, &s->value_heads, &s->key_heads, c->value_heads, c->key_heads,
                         "heads of a recurrent state");
@@ -101,12 +124,17 @@ static int64_t block_of_slot(const proa_params *p, proa_weight_slot slot)
     return most;
 }
 
-/* Rows of an FFN. Parts are multiples of 64, which suits the tiles of fast kernels, where that leaves no rank idle. */
-static proa_status share_ffn(sharder *s, range *out, int64_t total, const proa_params *params,
-                             proa_weight_slot down)
+static int64_t block_of_stacks(const proa_params params[PROA_STACK_COUNT], proa_weight_slot slot)
 {
-    int64_t unit = 64, block = 1;
-    for (int i = 0; i < PROA_STACK_COUNT; i++) block = proa_max64(block, block_of_slot(&params[i], down));
+    int64_t block = 1;
+    for (int i = 0; i < PROA_STACK_COUNT; i++) block = proa_max64(block, block_of_slot(&params[i], slot));
+    return block;
+}
+
+/* Rows of an FFN. Parts are multiples of 64, which suits the tiles of fast kernels, where that leaves no rank idle. */
+static proa_status share_ffn(const sharder *s, range *out, int64_t total, int64_t block)
+{
+    int64_t unit = 64;
     while (unit > 1 && total / unit < 2 * s->ranks) unit /= 2;
     unit = proa_round_up(unit, block);
     *out = share_units(total, unit, s->rank, s->ranks);
@@ -299,35 +327,41 @@ static bool is_recurrent(proa_weight_slot slot)
            slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS;
 }
 
-/* q, k and v of attention, behind the gates of the heads of q if it has these. */
-static int attention_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s)
+/* The heads of a layer. */
+static const head_part *heads_at(const sharder *s, const place *at)
 {
-    const proa_config *c = &s->whole;
-    int64_t d = c->head_dim, at = 0;
+    return proa_config_has_other_heads(&s->whole, at->layer) ? &s->other : &s->usual;
+}
+
+/* q, k and v of attention, behind the gates of the heads of q if it has these; or q alone. rows: of all ranks. */
+static int attention_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, const head_part *h, int64_t rows)
+{
+    int64_t d = h->dim, at = 0;
     int count = 0;
-    if (c->attention_gate) out[count++] = heads_range(s->heads, d, 0), at = c->heads * d;
-    out[count++] = heads_range(s->heads, d, at);
-    out[count++] = heads_range(s->kv_heads, d, at + c->heads * d);
-    out[count++] = heads_range(s->kv_heads, d, at + (c->heads + c->kv_heads) * d);
+    if (s->whole.attention_gate) out[count++] = heads_range(h->q, d, 0), at = h->heads * d;
+    out[count++] = heads_range(h->q, d, at);
+    at += h->heads * d;
+    if (rows == at) return count;
+    out[count++] = heads_range(h->kv, d, at);
+    out[count++] = heads_range(h->kv, d, at + h->kv_heads * d);
     return count;
 }
 
 /* A weight by heads: those above; keys and values of encoder memory; else blocks of all heads. */
-static int head_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot,
-                       const proa_param *param)
+static int head_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, const place *at, const proa_param *param)
 {
-    const proa_config *c = &s->whole;
-    int64_t d = c->head_dim, q = c->heads * d, kv = c->kv_heads * d, rows = param->rows;
-    if (slot == PROA_SLOT_QKV || slot == PROA_SLOT_QKV_GLOBAL) return attention_ranges(out, s);
+    const head_part *h = heads_at(s, at);
+    const proa_weight_slot slot = at->slot & ~1U;
+    int64_t d = h->dim, q = h->heads * d, kv = h->kv_heads * d, rows = param->rows;
+    if (slot == PROA_SLOT_QKV || slot == PROA_SLOT_QKV_GLOBAL) return attention_ranges(out, s, h, rows);
     if (is_recurrent(slot)) return recurrent_ranges(out, s, slot, rows);
     if (slot == PROA_SLOT_CROSS_KV) {
-        out[0] = heads_range(s->kv_heads, d, 0);
-        out[1] = heads_range(s->kv_heads, d, kv);
+        out[0] = heads_range(h->kv, d, 0);
+        out[1] = heads_range(h->kv, d, kv);
         return 2;
     }
     int blocks = slot == PROA_SLOT_REL && rows == 2 * q ? 2 : 1;
-    for (int i = 0; i < blocks; i++)
-        out[i] = heads_range(s->heads, rows / blocks / c->heads, i * rows / blocks);
+    for (int i = 0; i < blocks; i++) out[i] = heads_range(h->q, rows / blocks / h->heads, i * rows / blocks);
     return blocks;
 }
 
@@ -339,17 +373,25 @@ static int ffn_ranges(range out[PROA_CUT_RANGES_MAX], range r, int64_t total, co
     return blocks;
 }
 
-/* The FFN to which a slot belongs; NULL: to none. */
-static const range *ffn_of(const sharder *s, proa_weight_slot slot, int64_t *total)
+/* Rows of the dense FFN of a layer, and of this rank. */
+static proa_status dense_ffn_at(const sharder *s, const place *at, range *out, int64_t *total)
 {
-    switch (slot) {
+    *total = proa_config_ffn(&s->whole, at->layer);
+    return share_ffn(s, out, *total, s->ffn_block);
+}
+
+/* The FFN to which a slot belongs, and its rows of this rank; total 0: to none. */
+static proa_status ffn_of(const sharder *s, const place *at, range *out, int64_t *total)
+{
+    *total = 0;
+    switch (at->slot & ~1U) {
     case PROA_SLOT_UP:
-    case PROA_SLOT_DOWN: *total = s->whole.ffn; return &s->ffn;
+    case PROA_SLOT_DOWN: return dense_ffn_at(s, at, out, total);
     case PROA_SLOT_EXPERT_UP:
-    case PROA_SLOT_EXPERT_DOWN: *total = s->whole.expert_ffn; return &s->expert_ffn;
+    case PROA_SLOT_EXPERT_DOWN: *total = s->whole.expert_ffn, *out = s->expert_ffn; return PROA_OK;
     case PROA_SLOT_SHARED_UP:
-    case PROA_SLOT_SHARED_DOWN: *total = s->whole.shared_ffn; return &s->shared_ffn;
-    default: return NULL;
+    case PROA_SLOT_SHARED_DOWN: *total = s->whole.shared_ffn, *out = s->shared_ffn; return PROA_OK;
+    default: return PROA_OK;
     }
 }
 
@@ -377,10 +419,11 @@ static bool gives_sums(const sharder *s, proa_weight_slot slot, const proa_param
     return proa_slot_split(slot & ~1U) == PROA_SPLIT_COLUMNS && (bias || proa_param_is_matrix(param));
 }
 
-static range columns_of_heads(const sharder *s, proa_weight_slot slot, int64_t cols)
+static range columns_of_heads(const sharder *s, const place *at, int64_t cols)
 {
-    if (is_recurrent(slot)) return heads_range(s->value_heads, cols / s->whole.value_heads, 0);
-    return heads_range(s->heads, cols / s->whole.heads, 0);
+    const head_part *h = heads_at(s, at);
+    if (is_recurrent(at->slot)) return heads_range(s->value_heads, cols / s->whole.value_heads, 0);
+    return heads_range(h->q, cols / h->heads, 0);
 }
 
 /* Each rank has all weights of a norm that are those of any head, or where it norms what all ranks have. */
@@ -397,29 +440,29 @@ static bool reads_parts(const sharder *s, proa_split split)
 }
 
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
-static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *param)
+static proa_status shard_param(sharder *s, const place *at, proa_param *param)
 {
-    proa_weight_slot matrix = slot & ~1U; /* a bias slot follows that of its matrix */
+    const proa_weight_slot slot = at->slot, matrix = slot & ~1U; /* a bias slot follows that of its matrix */
     proa_split split = split_of(s, slot, param);
-    range ranges[PROA_CUT_RANGES_MAX] = {{0, 0}};
+    const head_part *h = heads_at(s, at);
+    range ranges[PROA_CUT_RANGES_MAX] = {{0, 0}}, ffn = {0, 0};
     int count = 0;
     int64_t total = 0;
-    const range *ffn = ffn_of(s, matrix, &total);
+    PROA_TRY(ffn_of(s, at, &ffn, &total));
     if (gives_sums(s, slot, param)) {
         ranges[count++] = s->sums;
     } else if (has_whole_experts(s, matrix)) {
         cut_matrices(param, s->experts);
     } else if (is_norm_by_head(s, matrix, param)) {
-        range heads = matrix == PROA_SLOT_Q_NORM ? s->heads : s->kv_heads;
-        ranges[count++] = heads_range(heads, s->whole.head_dim, 0);
+        ranges[count++] = heads_range(matrix == PROA_SLOT_Q_NORM ? h->q : h->kv, h->dim, 0);
     } else if (reads_parts(s, split)) {
-        return cut_columns(s, param, ffn ? *ffn : columns_of_heads(s, slot, param->cols));
+        return cut_columns(s, param, total ? ffn : columns_of_heads(s, at, param->cols));
     } else if (split == PROA_SPLIT_HEADS && param->heads) {
-        cut_matrices(param, s->heads);
+        cut_matrices(param, h->q);
     } else if (split == PROA_SPLIT_HEADS) {
-        count = head_ranges(ranges, s, matrix, param);
-    } else if (ffn && split == PROA_SPLIT_ROWS) {
-        count = ffn_ranges(ranges, *ffn, total, param);
+        count = head_ranges(ranges, s, at, param);
+    } else if (total && split == PROA_SPLIT_ROWS) {
+        count = ffn_ranges(ranges, ffn, total, param);
     } else if (matrix == PROA_SLOT_HEAD && s->outputs.count) {
         ranges[count++] = s->outputs;
     }
@@ -427,16 +470,32 @@ static proa_status shard_param(sharder *s, proa_weight_slot slot, proa_param *pa
     return PROA_OK;
 }
 
+/* How many sizes of dense FFNs there are to divide: those of single layers, or one. */
+static int64_t ffn_count(const proa_config *c)
+{
+    return c->ffn_sizes ? c->layers : 1;
+}
+
+/* FFN i of these. */
+static proa_status share_dense(const sharder *s, int64_t i, range *out)
+{
+    const place at = {.stack = PROA_STACK_DECODER, .layer = s->whole.ffn_sizes ? i : PROA_SOME_LAYER};
+    int64_t total;
+    return dense_ffn_at(s, &at, out, &total);
+}
+
 static proa_status share_sizes(sharder *s, const proa_params *params, const proa_arch *arch, int64_t *split)
 {
     const proa_config *c = &s->whole;
+    int64_t expert_ffn = c->experts ? c->expert_ffn : 0;
+    range dense;
     PROA_TRY(share_heads(s));
-    PROA_TRY(share_ffn(s, &s->ffn, c->ffn, params, PROA_SLOT_DOWN));
+    s->ffn_block = block_of_stacks(params, PROA_SLOT_DOWN);
+    for (int64_t i = 0; i < ffn_count(c); i++) PROA_TRY(share_dense(s, i, &dense));
     if (s->whole_experts) PROA_TRY(share_experts(s));
-    else if (s->whole_sums) s->expert_ffn = (range){0, c->experts ? c->expert_ffn : 0};
-    else
-        PROA_TRY(share_ffn(s, &s->expert_ffn, c->experts ? c->expert_ffn : 0, params, PROA_SLOT_EXPERT_DOWN));
-    PROA_TRY(share_ffn(s, &s->shared_ffn, c->shared_ffn, params, PROA_SLOT_SHARED_DOWN));
+    else if (s->whole_sums) s->expert_ffn = (range){0, expert_ffn};
+    else PROA_TRY(share_ffn(s, &s->expert_ffn, expert_ffn, block_of_stacks(params, PROA_SLOT_EXPERT_DOWN)));
+    PROA_TRY(share_ffn(s, &s->shared_ffn, c->shared_ffn, block_of_stacks(params, PROA_SLOT_SHARED_DOWN)));
     share_outputs(s, arch, split);
     return PROA_OK;
 }
@@ -451,28 +510,41 @@ static bool norms_whole_rows(const proa_arch *arch)
     return whole;
 }
 
+/* The end of a range of the next rank to be added: `unit` inputs for each number of it. */
+static void add_share(proa_rank_share *share, int32_t rank, range r, int64_t unit, proa_config *c)
+{
+    share->first[rank + 1] = r.first + r.count;
+    c->sum_part = proa_max64(c->sum_part, r.count * unit);
+    c->sum_inputs = proa_max64(c->sum_inputs, share->first[rank + 1] * unit);
+}
+
+/* Inputs that a product takes of a head: its values, or latent attention's. */
+static int64_t inputs_of_head(const sharder *s)
+{
+    return proa_max64(s->usual.dim, s->whole.kv_lora > 0 ? s->whole.v_dim : 0);
+}
+
 /* What all ranks have of the inputs, and the widths that follow from it. */
 static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, const proa_params *params,
                                 const proa_arch *arch, proa_config *c)
 {
-    int64_t head = proa_max64(proa_dim_size(&s->whole, PROA_DIM_Q), proa_dim_size(&s->whole, PROA_DIM_VALUES)) /
-                   proa_max64(s->whole.heads, 1);
-    int64_t unused = 0, recalled = proa_dim_size(&s->whole, PROA_DIM_RECALLED);
-    *shares = (proa_rank_shares){{0}, {0}, {0}, {0}};
+    int64_t unused = 0;
+    *shares = (proa_rank_shares){.ffn = PROA_ARENA_NEW(s->arena, proa_rank_share, ffn_count(c))};
     for (int32_t i = 0; i < s->ranks; i++) {
         sharder of = *s;
+        range dense;
         of.rank = i;
         PROA_TRY(share_sizes(&of, params, arch, &unused));
-        int64_t most = proa_max64(of.heads.count * head, proa_max64(of.ffn.count, of.shared_ffn.count));
-        c->sum_part = proa_max64(c->sum_part, proa_max64(most, of.value_heads.count * s->whole.value_dim));
-        shares->heads[i + 1] = of.heads.first + of.heads.count;
-        shares->value_heads[i + 1] = of.value_heads.first + of.value_heads.count;
-        shares->ffn[i + 1] = of.ffn.first + of.ffn.count;
-        shares->shared_ffn[i + 1] = of.shared_ffn.first + of.shared_ffn.count;
+        add_share(&shares->heads, i, of.usual.q, inputs_of_head(s), c);
+        add_share(&shares->other_heads, i, of.other.q, s->other.dim, c);
+        add_share(&shares->value_heads, i, of.value_heads, s->whole.value_dim, c);
+        add_share(&shares->shared_ffn, i, of.shared_ffn, 1, c);
+        for (int64_t k = 0; k < ffn_count(&s->whole); k++) {
+            PROA_TRY(share_dense(&of, k, &dense));
+            add_share(&shares->ffn[k], i, dense, 1, c);
+        }
     }
     c->sum_padded = c->sum_part * s->ranks;
-    c->sum_inputs = proa_max64(s->whole.heads * head, proa_max64(s->whole.ffn, s->whole.shared_ffn));
-    c->sum_inputs = proa_max64(c->sum_inputs, recalled);
     return PROA_OK;
 }
 
@@ -485,6 +557,40 @@ static void share_recalled(const sharder *s, proa_config *c)
     else if (width) c->recall_groups = c->value_heads * c->value_dim / width;
 }
 
+/* The sizes of the dense FFNs, of which `ffn` is the largest. */
+static proa_status take_ffn(const sharder *s, proa_config *c)
+{
+    int64_t *sizes = c->ffn_sizes ? PROA_ARENA_NEW(s->arena, int64_t, c->layers) : NULL;
+    range dense;
+    c->ffn = 0;
+    for (int64_t i = 0; i < ffn_count(&s->whole); i++) {
+        PROA_TRY(share_dense(s, i, &dense));
+        if (sizes) sizes[i] = dense.count;
+        c->ffn = proa_max64(c->ffn, dense.count);
+    }
+    c->ffn_sizes = sizes;
+    return PROA_OK;
+}
+
+static void take_heads(const sharder *s, proa_config *c)
+{
+    c->all_heads = c->heads, c->first_head = s->usual.q.first;
+    c->all_kv_heads = c->kv_heads, c->first_kv_head = s->usual.kv.first;
+    c->heads = s->usual.q.count, c->kv_heads = s->usual.kv.count;
+    c->other_query_heads = s->other.q.count, c->other_kv_heads = s->other.kv.count;
+}
+
+static proa_status shard_params(sharder *s, proa_params *params, proa_stack_id stack)
+{
+    for (int64_t i = 0; i < (params->layers + 1) * PROA_SLOT_COUNT; i++) {
+        int64_t layer = i / PROA_SLOT_COUNT;
+        place at = {stack, layer < params->layers ? layer : PROA_SOME_LAYER,
+                    (proa_weight_slot)(i % PROA_SLOT_COUNT)};
+        if (params->param[i].parts) PROA_TRY(shard_param(s, &at, &params->param[i]));
+    }
+    return PROA_OK;
+}
+
 proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *arch, proa_config *c,
                        const proa_sharding *how, proa_err *err)
 {
@@ -492,11 +598,9 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     s.whole_sums = how->shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
     s.whole_experts = how->whole_experts && c->experts > 0;
-    if (c->other_heads || c->kv_sources || c->ffn_sizes || c->streams)
+    if (c->deviations)
         return PROA_FAIL(err, UNSUPPORTED,
-                         "%s has layers with other heads or FFNs, or that share keys and values, or several "
-                         "streams: they cannot be divided "
-                         "among %d ranks (--tp)",
+                         "%s has gates with a threshold: they cannot be divided among %d ranks (--tp)",
                          arch->name, s.ranks);
     if (s.whole_norms && (c->heads % s.ranks || c->kv_heads % s.ranks))
         return PROA_FAIL(err, UNSUPPORTED,
@@ -507,15 +611,11 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     PROA_TRY(find_parted_groups(&s));
     if (how->shares) PROA_TRY(share_sums(&s, &c->sum_split));
     if (how->shares) PROA_TRY(share_inputs(&s, how->shares, params, arch, c));
-    for (int i = 0; i < PROA_STACK_COUNT; i++)
-        for (int64_t k = 0; k < (params[i].layers + 1) * PROA_SLOT_COUNT; k++)
-            if (params[i].param[k].parts)
-                PROA_TRY(shard_param(&s, (proa_weight_slot)(k % PROA_SLOT_COUNT), &params[i].param[k]));
-    c->all_heads = c->heads, c->first_head = s.heads.first;
-    c->all_kv_heads = c->kv_heads, c->first_kv_head = s.kv_heads.first;
-    c->heads = s.heads.count, c->kv_heads = s.kv_heads.count;
+    for (int i = 0; i < PROA_STACK_COUNT; i++) PROA_TRY(shard_params(&s, &params[i], (proa_stack_id)i));
+    take_heads(&s, c);
     share_recalled(&s, c);
-    c->ffn = s.ffn.count, c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
+    PROA_TRY(take_ffn(&s, c));
+    c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
     c->own_experts = s.experts.count, c->first_expert = s.experts.first;
     c->shared_ffn = s.shared_ffn.count;
     return PROA_OK;

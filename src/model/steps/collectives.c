@@ -29,11 +29,14 @@ void proa_do_take_columns(const proa_step_frame *f, const proa_step *s)
 }
 
 /* The first unit (head, row of an FFN) of each rank, of the inputs of a product by columns. */
-static const int64_t *shares_of(const proa_plan *p, proa_weight_slot slot)
+static const int64_t *shares_of(const proa_step_frame *f, proa_weight_slot slot)
 {
-    if (slot == PROA_SLOT_DOWN) return p->shares.ffn;
-    if (slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS) return p->shares.value_heads;
-    return slot == PROA_SLOT_SHARED_DOWN ? p->shares.shared_ffn : p->shares.heads;
+    const proa_rank_shares *s = &f->m->plan.shares;
+    const proa_config *c = &f->m->config;
+    if (slot == PROA_SLOT_DOWN) return s->ffn[c->ffn_sizes ? f->layer : 0].first;
+    if (slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS) return s->value_heads.first;
+    if (slot == PROA_SLOT_SHARED_DOWN) return s->shared_ffn.first;
+    return proa_config_has_other_heads(c, f->layer) ? s->other_heads.first : s->heads.first;
 }
 
 /* Columns that each rank sends, and of its own those that it has: some ranks have fewer. */
@@ -41,7 +44,7 @@ void proa_do_gather_inputs(const proa_step_frame *f, const proa_step *s)
 {
     proa_ctx *c = &f->m->ctx;
     const proa_rank_part *part = &f->m->plan.part;
-    const int64_t *share = shares_of(&f->m->plan, s->w);
+    const int64_t *share = shares_of(f, s->w);
     int64_t K = proa_frame_param(f, s->w)->matrix.K, unit = K / share[part->tensors], most = 0, least = K;
     for (int32_t i = 0; i < part->tensors; i++) {
         int64_t count = (share[i + 1] - share[i]) * unit;

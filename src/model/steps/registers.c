@@ -129,7 +129,8 @@ proa_head_sizes proa_frame_heads(const proa_step_frame *f)
 {
     const proa_config *c = &f->m->config;
     if (f->stack != PROA_STACK_ENCODER || !c->encoder_heads)
-        return (proa_head_sizes){c->heads, proa_config_kv_heads(c, f->layer), proa_config_head_dim(c, f->layer)};
+        return (proa_head_sizes){proa_config_heads(c, f->layer), proa_config_kv_heads(c, f->layer),
+                                 proa_config_head_dim(c, f->layer)};
     return (proa_head_sizes){c->encoder_heads, c->encoder_heads, c->heads * c->head_dim / c->encoder_heads};
 }
 

@@ -86,6 +86,43 @@ static void test_draft_model(void **state)
     for (int i = 0; i < REQUESTS; i++) outcome_release(&one[i]), outcome_release(&two[i]);
 }
 
+/* Models that have layers of several shapes: rows of all positions, and a few tokens behind them. */
+static void run_model(const char *name, int32_t ranks, outcome *rows, outcome *text)
+{
+    char path[PROA_PATH_MAX];
+    int32_t prompt[20];
+    for (int i = 0; i < (int)PROA_COUNT(prompt); i++) prompt[i] = 7 + 11 * i % 150;
+    snprintf(path, sizeof path, GOLDEN "arch/%s", name);
+    proa_engine *engine = open_or_fail(
+        path, &(proa_engine_options){.dtype = "f32", .tensor_parallel = ranks, .threads = ranks});
+    *rows = *text = (outcome){0};
+    proa_request r = {.task = PROA_TASK_ROWS, .ids = prompt, .ids_count = (int64_t)PROA_COUNT(prompt)};
+    run_request(engine, r, rows);
+    r.task = PROA_TASK_GENERATE, r.options = (proa_options){.max_tokens = TOKENS, .ignore_eos = true};
+    run_request(engine, r, text);
+    proa_engine_close(engine);
+}
+
+/* None of them is refused, as test_golden_arch would take it. */
+static void test_unlike_layers(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const names[] = {"gemma4", "gemma4_biased", "gemma4_moe", "gemma4_small"};
+    outcome one[2], many[2];
+    for (size_t i = 0; i < PROA_COUNT(names); i++) {
+        run_model(names[i], 1, &one[0], &one[1]);
+        for (int32_t ranks = 2; ranks <= 3; ranks++) {
+            run_model(names[i], ranks, &many[0], &many[1]);
+            for (int64_t k = 0; k < one[0].rows_count * one[0].columns; k++)
+                if (!(fabsf(one[0].rows[k] - many[0].rows[k]) < 1e-3F))
+                    fail_msg("%s: %d ranks", names[i], ranks);
+            assert_memory_equal(one[1].ids, many[1].ids, TOKENS * sizeof(int32_t));
+            outcome_release(&many[0]), outcome_release(&many[1]);
+        }
+        outcome_release(&one[0]), outcome_release(&one[1]);
+    }
+}
+
 static void expect_refusal(proa_engine_options options, const char *text)
 {
     proa_engine *engine;
@@ -107,6 +144,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_one_rank),
         cmocka_unit_test(test_draft_model),
+        cmocka_unit_test(test_unlike_layers),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
