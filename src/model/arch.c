@@ -536,6 +536,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_RATES: return proa_dim_size(c, PROA_DIM_RATES);
     case PROA_REG_RECALL: return proa_dim_size(c, PROA_DIM_RECALLED);
     case PROA_REG_SQUARES: return proa_round_up(c->recall_groups, 4); /* devices add 16 bytes at a time */
+    case PROA_REG_MOMENTS_PART: return 4;
+    case PROA_REG_MOMENTS: return 4 * c->gate_parts;
     case PROA_REG_PAIR: return proa_dim_size(c, PROA_DIM_PAIR);
     case PROA_REG_STATES: return c->states;
     case PROA_REG_LAYER_INPUTS:

@@ -52,13 +52,15 @@
     R(MIXED, "mixed")           /* [T, convolved]: q, k and v after the convolution */                       \
     R(PARAMS, "params")         /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C */     \
     R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets */  \
-    R(RECALL, "recall")         /* [T, values]: what the recurrent state gives */                            \
-    R(SQUARES, "squares")       /* [T, groups]: means of the squares of its groups, if ranks have parts */   \
-    R(STATES, "states")         /* [T, states]: hidden states of another model, of several layers */         \
-    R(SUM_PART, "sum_part")     /* [T, inputs of a product / ranks]: what this rank has of them, */          \
-    R(SUM_PADDED, "sum_padded") /* [T, ranks * the same]: if some ranks have fewer, and */                   \
-    R(SUM_IN, "sum_in")         /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */                    \
-    R(LAYER_INPUTS, "layer_inputs")   /* [T, layers * layer_input]: inputs of each layer */                  \
+    R(RECALL, "recall")   /* [T, values]: what the recurrent state gives */                                  \
+    R(SQUARES, "squares") /* [T, groups]: means of the squares of its groups, if ranks have parts */         \
+    R(MOMENTS_PART, "moments_part") /* [T, 4]: count, mean and variance of the gates that this rank has, */  \
+    R(MOMENTS, "moments")           /* [T, 4 ranks]: and of all ranks */                                     \
+    R(STATES, "states")             /* [T, states]: hidden states of another model, of several layers */     \
+    R(SUM_PART, "sum_part")         /* [T, inputs of a product / ranks]: what this rank has of them, */      \
+    R(SUM_PADDED, "sum_padded")     /* [T, ranks * the same]: if some ranks have fewer, and */               \
+    R(SUM_IN, "sum_in")             /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */                \
+    R(LAYER_INPUTS, "layer_inputs") /* [T, layers * layer_input]: inputs of each layer */                    \
     R(LAYER_PROJECT, "layer_project") /* [T, the same]: what the embeddings give to them */                  \
     R(LAYER_GATE, "layer_gate")       /* [T, layer_input] */                                                 \
     R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */    \
@@ -238,6 +240,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(EXPERTS, "experts")           /* out = the chosen experts of in (+ out, or X); w is EXPERT_UP */          \
     S(GATE_LAYER, "gate_layer")     /* out = act(out) * the columns of in that are this layer's */              \
     S(GATE_SPARSE, "gate_sparse")   /* out = act(gates of in above their threshold) * the columns behind */     \
+    S(GATE_MOMENTS, "gate_moments") /* out = the moments of the gates of in, of which a rank has a part */      \
     S(ADD, "add")                   /* out += in */                                                             \
     S(FIRST_STREAM, "first_stream") /* the first stream of out = in */                                          \
     S(TAKE_STREAM, "take_stream")   /* out = the first stream of in */                                          \

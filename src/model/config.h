@@ -155,6 +155,7 @@ typedef struct proa_config {
     /* Groups of the norm of a recurrent layer's output that several ranks have parts of: columns of a whole one, and
      * the first column of this rank; recall_groups are those of all ranks then. recall_width 0: groups are whole. */
     int64_t recall_width, first_value;
+    int64_t gate_parts; /* ranks that have parts of the gates of an FFN whose largest are kept; 0: one has all */
     int64_t own_experts, first_expert; /* whole experts of this rank; 0: it has all, or a part of each */
     int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
     /* Ranks that make whole sums: columns of each sum that a rank makes (the last has the rest); the most inputs of a

@@ -148,6 +148,7 @@ static const proa_reg *registers_beside(const proa_step *s, bool ranks)
                           streams[] = {PROA_REG_STREAM_COEFS, PROA_REG_D, PROA_REG_COUNT},
                           others[] = {PROA_REG_HEAD_OTHERS, PROA_REG_COUNT},
                           gates[] = {PROA_REG_U, PROA_REG_COUNT},
+                          parted_gates[] = {PROA_REG_MOMENTS, PROA_REG_SUM_IN, PROA_REG_COUNT},
                           blocks[] = {PROA_REG_BLOCK_QKV, PROA_REG_COUNT},
                           rates[] = {PROA_REG_RATES, PROA_REG_COUNT}, mix[] = {PROA_REG_MIX, PROA_REG_COUNT},
                           channels[] = {PROA_REG_MIX, PROA_REG_PARAMS, PROA_REG_RATES, PROA_REG_COUNT},
@@ -158,6 +159,7 @@ static const proa_reg *registers_beside(const proa_step *s, bool ranks)
     case PROA_STEP_CORRECT_STREAMS: return streams;
     case PROA_STEP_JOIN_STREAMS: return others;
     case PROA_STEP_LINEAR_GATED: return gates;
+    case PROA_STEP_GATE_SPARSE: return ranks ? parted_gates : none;
     case PROA_STEP_ATTEND: return s->flags & PROA_OF_BLOCKS ? blocks : none;
     case PROA_STEP_GATED_DELTA: return rates;
     case PROA_STEP_SELECTIVE_SCAN: return s->flags & PROA_BY_CHANNEL ? channels : mix;

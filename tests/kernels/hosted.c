@@ -260,12 +260,21 @@ static void match_rms(proa_ctx *c, proa_view y, proa_view x, proa_view r, float 
     download_covered();
 }
 
-static void threshold_rows(proa_ctx *c, proa_view x, float deviations)
+static void threshold_rows(proa_ctx *c, proa_view x, proa_view m, float deviations)
 {
     PROA_UNUSED(c);
-    cover_narrow(x, x.shape[1] >= 16); /* as cover_norm */
+    cover_narrow(x, x.shape[1] >= 16), cover_view(m); /* as cover_norm */
     upload_covered();
-    device->ops->threshold_rows(ctx(), device_view(x), deviations);
+    device->ops->threshold_rows(ctx(), device_view(x), device_view(m), deviations);
+    download_covered();
+}
+
+static void row_moments(proa_ctx *c, proa_view m, proa_view x)
+{
+    PROA_UNUSED(c);
+    cover_view(m), cover_narrow(x, x.shape[1] >= 16); /* as cover_norm */
+    upload_covered();
+    device->ops->row_moments(ctx(), device_view(m), device_view(x));
     download_covered();
 }
 

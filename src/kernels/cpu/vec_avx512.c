@@ -26,6 +26,7 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->mix_streams = mix_streams;
     ops->match_rms = match_rms;
     ops->threshold_rows = threshold_rows;
+    ops->row_moments = row_moments;
     ops->group_scale = group_scale;
     ops->act = act_in_place;
     ops->act_mul = act_mul;

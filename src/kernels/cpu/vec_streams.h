@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * vec_streams.h - mix_streams, match_rms and threshold_rows in simd_*.h; included by vec_avx2.c and vec_avx512.c behind
- * vec_rows.h. */
+ * vec_streams.h - mix_streams, match_rms, threshold_rows and row_moments in simd_*.h; included by vec_avx2.c and
+ * vec_avx512.c behind vec_rows.h. */
 #ifndef PROA_KERNELS_CPU_VEC_STREAMS_H
 #define PROA_KERNELS_CPU_VEC_STREAMS_H
 
@@ -83,22 +83,61 @@ static void match_rms(proa_ctx *c, proa_view y, proa_view x, proa_view r, float 
     run_stream_rows(c, x.shape[0], x.shape[1] * x.shape[2], match_rows, &job);
 }
 
+/* Of a part of a row: how many numbers it has, their mean and variance. */
+static void find_moments(float to[4], const float *x, int64_t d)
+{
+    float mean = mean_of(x, d, 0.0f, false);
+    to[0] = (float)d, to[1] = mean, to[2] = mean_of(x, d, mean, true), to[3] = 0.0f;
+}
+
+/* The mean of a row and so many standard deviations, by the moments of its parts. */
+static float least_of_parts(const float *m, int64_t parts, float deviations)
+{
+    double all = 0, mean = 0, variance = 0;
+    for (int64_t i = 0; i < parts; i++) all += (double)m[4 * i];
+    for (int64_t i = 0; i < parts; i++) mean += (double)m[4 * i] / all * (double)m[4 * i + 1];
+    for (int64_t i = 0; i < parts; i++) {
+        double between = (double)m[4 * i + 1] - mean;
+        variance += (double)m[4 * i] / all * ((double)m[4 * i + 2] + between * between);
+    }
+    return (float)(mean + (double)deviations * sqrt(variance));
+}
+
+/* w has the moments of all parts. */
 static void threshold_range(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const stream_job *job = arg;
     int64_t d = job->x.shape[1];
     for (int64_t t = begin; t < end; t++) {
-        float *x = row_at(job->x, t), mean = mean_of(x, d, 0.0f, false);
-        float least = mean + job->value * sqrtf(mean_of(x, d, mean, true));
+        float *x = row_at(job->x, t), least;
+        if (job->w.rank) {
+            least = least_of_parts(row_at(job->w, t), job->w.shape[1] / 4, job->value);
+        } else {
+            float mean = mean_of(x, d, 0.0f, false);
+            least = mean + job->value * sqrtf(mean_of(x, d, mean, true));
+        }
         for (int64_t j = 0; j < d; j++) x[j] = x[j] - least < 0.0f ? 0.0f : x[j] - least; /* NaN stays */
     }
 }
 
-static void threshold_rows(proa_ctx *c, proa_view x, float deviations)
+static void threshold_rows(proa_ctx *c, proa_view x, proa_view m, float deviations)
 {
-    stream_job job = {.x = x, .value = deviations};
+    stream_job job = {.x = x, .w = m, .value = deviations};
     run_stream_rows(c, x.shape[0], x.shape[1], threshold_range, &job);
+}
+
+static void moments_range(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const stream_job *job = arg;
+    for (int64_t t = begin; t < end; t++) find_moments(row_at(job->y, t), row_at(job->x, t), job->x.shape[1]);
+}
+
+static void row_moments(proa_ctx *c, proa_view m, proa_view x)
+{
+    stream_job job = {.y = m, .x = x};
+    run_stream_rows(c, x.shape[0], x.shape[1], moments_range, &job);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * streams.cu - mix_streams, match_rms and threshold_rows: several streams of rows (AltUp), and gates of which the
- * largest are kept. */
+ * streams.cu - mix_streams, match_rms, threshold_rows and row_moments: several streams of rows (AltUp), and gates of
+ * which the largest are kept. */
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { THREADS = 256 };
@@ -88,33 +88,87 @@ static void match_rms(proa_ctx *c, proa_view y, proa_view x, proa_view r, float 
                rows_of(y), rows_of(x), (const float *)r.data, r.stride[0], least, x.shape[2]);
 }
 
-/* A block for each row. */
-template <typename T> __global__ void threshold_rows_kernel(T *x, int64_t x_row, int64_t d, float deviations)
+/* The mean of a row of a block. */
+template <typename T> static __device__ float mean_of_row(const T *x, int64_t d, float *sums)
 {
-    __shared__ float sums[THREADS / 32];
-    gpu_wait();
-    x += blockIdx.x * x_row;
     float sum = 0.0f, share = 1.0f / (float)d;
     for (int64_t j = threadIdx.x; j < d; j += THREADS) sum += gpu_to_f32(x[j]) * share;
-    float mean = add_threads(sum, sums), least = mean + deviations * sqrtf(mean_square(x, d, mean, sums));
+    return add_threads(sum, sums);
+}
+
+/* The mean of a row and so many standard deviations, by the moments of its parts. */
+static __device__ float least_of_parts(const float *m, int64_t parts, float deviations)
+{
+    double all = 0, mean = 0, variance = 0;
+    for (int64_t i = 0; i < parts; i++) all += (double)m[4 * i];
+    for (int64_t i = 0; i < parts; i++) mean += (double)m[4 * i] / all * (double)m[4 * i + 1];
+    for (int64_t i = 0; i < parts; i++) {
+        double between = (double)m[4 * i + 1] - mean;
+        variance += (double)m[4 * i] / all * ((double)m[4 * i + 2] + between * between);
+    }
+    return (float)(mean + (double)deviations * sqrt(variance));
+}
+
+/* A block for each row. parts 0: x is the row. */
+template <typename T>
+__global__ void threshold_rows_kernel(T *x, int64_t x_row, int64_t d, const float *m, int64_t m_row,
+                                      int64_t parts, float deviations)
+{
+    __shared__ float sums[THREADS / 32];
+    float least;
+    gpu_wait();
+    x += blockIdx.x * x_row;
+    if (parts) { /* by one thread: cards are slow in double */
+        if (threadIdx.x == 0) sums[0] = least_of_parts(m + blockIdx.x * m_row, parts, deviations);
+        __syncthreads();
+        least = sums[0];
+    } else {
+        float mean = mean_of_row(x, d, sums);
+        least = mean + deviations * sqrtf(mean_square(x, d, mean, sums));
+    }
     for (int64_t j = threadIdx.x; j < d; j += THREADS) {
         float above = gpu_to_f32(x[j]) - least;
         x[j] = gpu_saturate<T>(above < 0.0f ? 0.0f : above);
     }
 }
 
-static void threshold_rows(proa_ctx *c, proa_view x, float deviations)
+static void threshold_rows(proa_ctx *c, proa_view x, proa_view m, float deviations)
 {
     gpu *g = gpu_flushed(c, x);
     if (x.shape[0] == 0) return;
     gpu_by_type(x.dtype, [&](auto type) {
         using T = decltype(type);
         gpu_launch(g, "threshold_rows", threshold_rows_kernel<T>, dim3((unsigned)x.shape[0]), THREADS, 0,
-                   (T *)x.data, x.stride[0], x.shape[1], deviations);
+                   (T *)x.data, x.stride[0], x.shape[1], (const float *)m.data, m.rank ? m.stride[0] : 0,
+                   m.rank ? m.shape[1] / 4 : 0, deviations);
+    });
+}
+
+/* A block for each row. */
+template <typename T>
+__global__ void row_moments_kernel(float *m, int64_t m_row, const T *x, int64_t x_row, int64_t d)
+{
+    __shared__ float sums[THREADS / 32];
+    gpu_wait();
+    x += blockIdx.x * x_row, m += blockIdx.x * m_row;
+    float mean = mean_of_row(x, d, sums), variance = mean_square(x, d, mean, sums);
+    if (threadIdx.x) return;
+    m[0] = (float)d, m[1] = mean, m[2] = variance, m[3] = 0.0f;
+}
+
+static void row_moments(proa_ctx *c, proa_view m, proa_view x)
+{
+    gpu *g = gpu_flushed(c, m);
+    if (x.shape[0] == 0) return;
+    gpu_by_type(x.dtype, [&](auto type) {
+        using T = decltype(type);
+        gpu_launch(g, "row_moments", row_moments_kernel<T>, dim3((unsigned)x.shape[0]), THREADS, 0,
+                   (float *)m.data, m.stride[0], (const T *)x.data, x.stride[0], x.shape[1]);
     });
 }
 
 void gpu_fill_streams(proa_ops *ops)
 {
     ops->mix_streams = mix_streams, ops->match_rms = match_rms, ops->threshold_rows = threshold_rows;
+    ops->row_moments = row_moments;
 }

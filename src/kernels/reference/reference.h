@@ -26,6 +26,7 @@ proa_group_squares_fn proa_group_squares_reference;
 proa_mix_streams_fn proa_mix_streams_reference;
 proa_match_rms_fn proa_match_rms_reference;
 proa_threshold_rows_fn proa_threshold_rows_reference;
+proa_row_moments_fn proa_row_moments_reference;
 proa_group_scale_fn proa_group_scale_reference;
 proa_act_fn proa_act_in_place_reference;
 proa_act_mul_fn proa_act_mul_reference;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * streams.c - mix_streams, match_rms and threshold_rows: sums in double, rounded once. */
+ * streams.c - mix_streams, match_rms, threshold_rows and row_moments: sums in double, rounded once. */
 #include "kernels/reference/reference.h"
 
 #include "kernels/reference/view_at.h"
@@ -48,17 +48,55 @@ void proa_match_rms_reference(proa_ctx *c, proa_view y, proa_view x, proa_view r
         }
 }
 
-void proa_threshold_rows_reference(proa_ctx *c, proa_view x, float deviations)
+typedef struct moments {
+    double mean, variance;
+} moments;
+
+static moments moments_of(const float *row, int64_t d)
+{
+    moments m = {0, 0};
+    for (int64_t j = 0; j < d; j++) m.mean += (double)row[j];
+    m.mean /= (double)d;
+    for (int64_t j = 0; j < d; j++) m.variance += ((double)row[j] - m.mean) * ((double)row[j] - m.mean);
+    m.variance /= (double)d;
+    return m;
+}
+
+/* Of a row whose parts have these: the mean of the means, and within and between the parts. */
+static moments join_moments(const float *part, int64_t parts)
+{
+    moments m = {0, 0};
+    double all = 0;
+    for (int64_t i = 0; i < parts; i++) {
+        all += (double)part[4 * i];
+        m.mean += (double)part[4 * i] * (double)part[4 * i + 1];
+    }
+    m.mean /= all;
+    for (int64_t i = 0; i < parts; i++) {
+        double between = (double)part[4 * i + 1] - m.mean;
+        m.variance += (double)part[4 * i] / all * ((double)part[4 * i + 2] + between * between);
+    }
+    return m;
+}
+
+void proa_row_moments_reference(proa_ctx *c, proa_view m, proa_view x)
+{
+    PROA_UNUSED(c);
+    for (int64_t t = 0; t < x.shape[0]; t++) {
+        moments of = moments_of(at_row(x, t, 0), x.shape[1]);
+        float *to = at_row(m, t, 0);
+        to[0] = (float)x.shape[1], to[1] = (float)of.mean, to[2] = (float)of.variance, to[3] = 0;
+    }
+}
+
+void proa_threshold_rows_reference(proa_ctx *c, proa_view x, proa_view m, float deviations)
 {
     PROA_UNUSED(c);
     int64_t d = x.shape[1];
     for (int64_t t = 0; t < x.shape[0]; t++) {
         float *row = at_row(x, t, 0);
-        double sum = 0, squares = 0;
-        for (int64_t j = 0; j < d; j++) sum += (double)row[j];
-        double mean = sum / (double)d;
-        for (int64_t j = 0; j < d; j++) squares += ((double)row[j] - mean) * ((double)row[j] - mean);
-        double least = mean + (double)deviations * sqrt(squares / (double)d);
+        moments of = m.rank ? join_moments(at_row(m, t, 0), m.shape[1] / 4) : moments_of(row, d);
+        double least = of.mean + (double)deviations * sqrt(of.variance);
         for (int64_t j = 0; j < d; j++) {
             double above = (double)row[j] - least;
             row[j] = above < 0 ? 0 : (float)above; /* NaN stays */

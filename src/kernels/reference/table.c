@@ -54,6 +54,7 @@ void proa_reference_fill(proa_ops *ops)
                       .mix_streams = proa_mix_streams_reference,
                       .match_rms = proa_match_rms_reference,
                       .threshold_rows = proa_threshold_rows_reference,
+                      .row_moments = proa_row_moments_reference,
                       .group_scale = proa_group_scale_reference,
                       .linear_lora = proa_linear_lora_reference,
                       .lora_stack = proa_lora_stack_reference,

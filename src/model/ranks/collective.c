@@ -196,6 +196,20 @@ static void write_parted_norm(writer *w, const proa_step *s)
     if (!w->c->gate_first) emit_step(w, gate);
 }
 
+/* Gates of which those above a threshold are kept, by the mean and deviation of the gates of all ranks; or, for the
+ * bits of one rank, by these gates. */
+static void write_parted_gates(writer *w, const proa_step *s)
+{
+    proa_flags where = s->flags & PROA_CONDITIONS_BY_LAYER;
+    if (w->c->sum_split) {
+        emit_step(w, (proa_step){PROA_STEP_GATHER_INPUTS, s->in, PROA_REG_SUM_IN, PROA_SLOT_DOWN, where});
+    } else {
+        emit_step(w, (proa_step){PROA_STEP_GATE_MOMENTS, s->in, PROA_REG_MOMENTS_PART, 0, where});
+        emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_MOMENTS_PART, PROA_REG_MOMENTS, 0, where});
+    }
+    emit_step(w, *s);
+}
+
 /* A sum that the next steps read: of all ranks' terms; or each rank makes it of all ranks' inputs. */
 static void write_inner_sum(writer *w, proa_step s)
 {
@@ -219,6 +233,7 @@ void proa_collective_steps(proa_program *p, const proa_config *c, int64_t layers
     for (int32_t i = 0; i < from.count; i++) {
         const proa_step *s = &from.step[i];
         if (s->op == PROA_STEP_NORM_GATED && c->recall_width) write_parted_norm(&w, s);
+        else if (s->op == PROA_STEP_GATE_SPARSE && c->gate_parts) write_parted_gates(&w, s);
         else if (s->op == PROA_STEP_LINEAR && proa_slot_split(s->w) == PROA_SPLIT_INNER)
             write_inner_sum(&w, *s);
         else if (whole_sums && proa_step_is_partial(&from.step[i])) write_columns(&w, from.step[i]);

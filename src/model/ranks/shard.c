@@ -598,10 +598,6 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     s.whole_sums = how->shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
     s.whole_experts = how->whole_experts && c->experts > 0;
-    if (c->deviations)
-        return PROA_FAIL(err, UNSUPPORTED,
-                         "%s has gates with a threshold: they cannot be divided among %d ranks (--tp)",
-                         arch->name, s.ranks);
     if (s.whole_norms && (c->heads % s.ranks || c->kv_heads % s.ranks))
         return PROA_FAIL(err, UNSUPPORTED,
                          "%s norms all heads as one row: its %lld and %lld heads must be multiples of "
@@ -618,5 +614,6 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     c->expert_ffn = c->experts ? s.expert_ffn.count : c->expert_ffn;
     c->own_experts = s.experts.count, c->first_expert = s.experts.first;
     c->shared_ffn = s.shared_ffn.count;
+    if (c->deviations) c->gate_parts = s.ranks;
     return PROA_OK;
 }

@@ -12,7 +12,7 @@ static int64_t term_bytes(const proa_model *m, proa_reg reg)
 {
     proa_dtype dtype = PROA_DTYPE_F32;
     bool large = m->arch->kind != PROA_KIND_DECODER && m->arch->norm == PROA_NORM_RMS;
-    bool wide = large || reg == PROA_REG_SQUARES;
+    bool wide = large || reg == PROA_REG_SQUARES || reg == PROA_REG_MOMENTS_PART;
     if (m->device->activations && !wide) dtype = m->device->activations(m->device, m->formats.main, 1);
     return m->plan.width[reg] * proa_dtype_bytes(dtype);
 }

@@ -21,6 +21,7 @@ proa_step_fn proa_do_clip;
 proa_step_fn proa_do_xielu;
 proa_step_fn proa_do_add;
 proa_step_fn proa_do_gate_layer;
+proa_step_fn proa_do_gate_moments;
 proa_step_fn proa_do_gate_sparse;
 proa_step_fn proa_do_sigmoid_mul;
 proa_step_fn proa_do_unfold;

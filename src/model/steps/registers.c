@@ -45,6 +45,8 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_HEAD_STREAMS:
     case PROA_REG_HEAD_OTHERS:
     case PROA_REG_SQUARES:
+    case PROA_REG_MOMENTS_PART:
+    case PROA_REG_MOMENTS:
     case PROA_REG_RATES: /* a decay near 1 has few digits to lose */
     case PROA_REG_ROPE:
     case PROA_REG_LOCAL_ROPE:
@@ -110,6 +112,11 @@ proa_view proa_frame_dense_rows(const proa_step_frame *f, proa_reg r, int64_t wi
 {
     proa_view v = proa_frame_register(f, r);
     return proa_view_2d(v.data, v.dtype, v.shape[0], width);
+}
+
+const int64_t *proa_frame_ffn_shares(const proa_step_frame *f)
+{
+    return f->m->plan.shares.ffn[f->m->config.ffn_sizes ? f->layer : 0].first;
 }
 
 proa_view proa_frame_qkv_rows(const proa_step_frame *f, const proa_step *s, int64_t count)

@@ -32,6 +32,9 @@ proa_view proa_view_first_columns(proa_view v, int64_t count);
 /* [rows, width] of a register without gaps between the rows, as collectives want them. */
 proa_view proa_frame_dense_rows(const proa_step_frame *f, proa_reg r, int64_t width);
 
+/* Rank i has rows [first[i], first[i + 1]) of the dense FFN of this layer (proa_rank_shares). */
+const int64_t *proa_frame_ffn_shares(const proa_step_frame *f);
+
 /* q, k and v of QKV side by side, behind the gates of attention if the model has them. */
 proa_view proa_frame_qkv_rows(const proa_step_frame *f, const proa_step *s, int64_t count);
 /* The same for the rows of this frame. */

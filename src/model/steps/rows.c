@@ -124,15 +124,40 @@ void proa_do_gate_layer(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->act_mul(&f->m->ctx, y, y, own, c->act);
 }
 
-/* The gates are in the first columns of in, what they multiply is behind them. */
+/* The gates are in the first columns of a register, what they multiply is behind them. */
+static proa_view gates_of(const proa_step_frame *f, proa_reg r)
+{
+    return proa_view_first_columns(proa_frame_register(f, r), proa_config_ffn(&f->m->config, f->layer));
+}
+
+void proa_do_gate_moments(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->row_moments(&f->m->ctx, proa_frame_register(f, s->out), gates_of(f, s->in));
+}
+
+/* Of all ranks' gates those of this one, as one rank would make them. */
+static void threshold_all_gates(const proa_step_frame *f, proa_view gates, float deviations)
+{
+    proa_ctx *ctx = &f->m->ctx;
+    const int64_t *share = proa_frame_ffn_shares(f);
+    int64_t first = share[f->m->plan.part.tensor];
+    proa_view all = proa_view_first_columns(proa_frame_register(f, PROA_REG_SUM_IN),
+                                            share[f->m->plan.part.tensors]);
+    ctx->ops->threshold_rows(ctx, all, (proa_view){.rank = 0}, deviations);
+    ctx->ops->scale(ctx, gates, proa_view_cols(all, first, first + gates.shape[1]), 1);
+}
+
 void proa_do_gate_sparse(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    int64_t d = proa_config_ffn(c, f->layer);
-    proa_view y = proa_view_first_columns(proa_frame_register(f, s->out), d), x = proa_frame_register(f, s->in);
-    proa_view gates = proa_view_cols(x, 0, d);
-    f->m->ctx.ops->threshold_rows(&f->m->ctx, gates, (float)c->deviations[f->layer]);
-    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, proa_view_cols(x, d, 2 * d), c->act);
+    proa_view gates = gates_of(f, s->in), y = gates_of(f, s->out), none = {.rank = 0};
+    int64_t d = gates.shape[1];
+    float deviations = (float)c->deviations[f->layer];
+    if (c->gate_parts && c->sum_split) threshold_all_gates(f, gates, deviations);
+    else
+        f->m->ctx.ops->threshold_rows(
+            &f->m->ctx, gates, c->gate_parts ? proa_frame_register(f, PROA_REG_MOMENTS) : none, deviations);
+    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, proa_view_cols(proa_frame_register(f, s->in), d, 2 * d), c->act);
 }
 
 void proa_do_sigmoid_mul(const proa_step_frame *f, const proa_step *s)

@@ -48,6 +48,7 @@ static proa_step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ROUTE] = proa_do_route,
     [PROA_STEP_EXPERTS] = proa_do_experts,
     [PROA_STEP_GATE_LAYER] = proa_do_gate_layer,
+    [PROA_STEP_GATE_MOMENTS] = proa_do_gate_moments,
     [PROA_STEP_GATE_SPARSE] = proa_do_gate_sparse,
     [PROA_STEP_ADD] = proa_do_add,
     [PROA_STEP_FIRST_STREAM] = proa_do_first_stream,

@@ -87,9 +87,10 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_EMBED:
     case PROA_STEP_DROP_MASKED:
     case PROA_STEP_ROPE_TABLE: w->part[s->out] = false; break;
-    case PROA_STEP_GATE_SPARSE:
-        w->part[s->out] = w->part[s->in];
-        break; /* models with it have one rank (shard.c) */
+    case PROA_STEP_GATE_SPARSE: /* by what all ranks have of the gates (collective.c) */
+        expect_part(w, s, s->in, true);
+        w->part[s->out] = true;
+        break;
     case PROA_STEP_NORM:
     case PROA_STEP_SCALE:
     case PROA_STEP_SCALE_COLUMNS:
@@ -119,6 +120,7 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_GROUP_SQUARES:
     case PROA_STEP_GROUP_SCALE:
     case PROA_STEP_GROUP_NORM:
+    case PROA_STEP_GATE_MOMENTS:
     case PROA_STEP_SEND: /* nor of rows: ranks/stage.h */
     case PROA_STEP_RECV:
     case PROA_STEP_BROADCAST:
