@@ -527,6 +527,7 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_HEADS_ALL: return c->all_heads * c->head_dim;
     case PROA_REG_OUT_PART: return c->head_split;
     case PROA_REG_PART: return c->sum_split ? c->sum_split : c->hidden;
+    case PROA_REG_EXPERT_PART: return c->sum_split ? c->latent_split : c->expert_latent;
     case PROA_REG_SUM_PART: return c->sum_part;
     case PROA_REG_SUM_PADDED: return c->sum_padded;
     case PROA_REG_SUM_IN: return c->sum_inputs;

@@ -12,45 +12,46 @@
  * enum, name */
 #define PROA_REG_LIST(R)                                                                                     \
     R(NONE, "-")                                                                                             \
-    R(X, "x")                   /* the residual stream [T, hidden] */                                        \
-    R(N, "n")                   /* a normed copy [T, hidden] */                                              \
-    R(QKV, "qkv")               /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */             \
-    R(QD, "q_down")             /* [T, q_lora] */                                                            \
-    R(QH, "q_heads")            /* [T, heads * (qk_nope + qk_rope)] */                                       \
-    R(AV, "attn_v")             /* [T, heads * v_dim] */                                                     \
-    R(A, "attn")                /* [T, heads * head_dim] */                                                  \
-    R(D, "delta")               /* [T, hidden]: a sublayer's output before its norm; has the type of X */    \
-    R(U, "up")                  /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                     \
-    R(F, "ffn")                 /* [T, ffn]; the larger of the dense FFN and the shared expert's */          \
-    R(ROUTER, "router")         /* [T, experts]: scores of the experts */                                    \
-    R(EXPERT_W, "expert_w")     /* [T, k]: weights of the chosen experts */                                  \
-    R(EXPERT_IDS, "expert_id")  /* [T, k] int32: which they are */                                           \
-    R(EXPERT_IN, "expert_in")   /* [T, expert_latent]: what experts of a latent width read, */               \
-    R(EXPERT_OUT, "expert_out") /* and what they make */                                                     \
-    R(GATE, "gate")             /* [T, 1]: of the shared expert */                                           \
-    R(CQ, "cross_q")            /* [T, heads * head_dim] */                                                  \
-    R(CKV, "cross_kv")          /* [T, 2 kv_heads * head_dim] */                                             \
-    R(ROPE, "rope")             /* [T, rotary_dim]: cosines, sines */                                        \
-    R(LOCAL_ROPE, "local_rope") /* the same, for layers with a window */                                     \
-    R(H, "head_in")             /* [S, hidden]: the rows that the head computes */                           \
-    R(HN, "head_norm")          /* [S, hidden] */                                                            \
-    R(OUT, "out")               /* [S, outputs] */                                                           \
-    R(OUT_PART, "out_part")     /* [S, outputs / ranks]: the columns of this rank */                         \
-    R(PART, "part")             /* [T, hidden]: this rank's term of a sum */                                 \
-    R(HEADS_PART, "heads_part") /* [T, heads * head_dim]: q or k of this rank, */                            \
-    R(HEADS_ALL, "heads_all")   /* [T, the same of all ranks]: for norms of all heads as one row */          \
-    R(BLOCK_ROPE, "block_rope") /* [T, rotary_dim]: cosines, sines of the block positions */                 \
-    R(E, "embed")               /* [T, embed]: embedded tokens before their projection */                    \
-    R(HE, "head_embed")         /* [S, embed]: the head's input after its projection */                      \
-    R(KEPT, "kept")             /* [T, hidden]: embeddings, kept for a convolution after the first layer */  \
-    R(MEANS, "means")           /* [T, hidden]: the mean of each sequence, in its first row, for the head */ \
-    R(BLOCKS, "blocks")         /* [T / side_block, hidden]: a row for each block of rows, */                \
-    R(BLOCK_QKV, "block_qkv")   /* [T / side_block, as QKV]: and its q, k, v */                              \
-    R(WINDOWS, "windows")       /* [T, conv_width * hidden] */                                               \
-    R(PAIR, "pair")             /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                     \
-    R(MIX, "mix")               /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */ \
-    R(MIXED, "mixed")           /* [T, convolved]: q, k and v after the convolution */                       \
-    R(PARAMS, "params")         /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C */     \
+    R(X, "x")                     /* the residual stream [T, hidden] */                                      \
+    R(N, "n")                     /* a normed copy [T, hidden] */                                            \
+    R(QKV, "qkv")                 /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */           \
+    R(QD, "q_down")               /* [T, q_lora] */                                                          \
+    R(QH, "q_heads")              /* [T, heads * (qk_nope + qk_rope)] */                                     \
+    R(AV, "attn_v")               /* [T, heads * v_dim] */                                                   \
+    R(A, "attn")                  /* [T, heads * head_dim] */                                                \
+    R(D, "delta")                 /* [T, hidden]: a sublayer's output before its norm; has the type of X */  \
+    R(U, "up")                    /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                   \
+    R(F, "ffn")                   /* [T, ffn]; the larger of the dense FFN and the shared expert's */        \
+    R(ROUTER, "router")           /* [T, experts]: scores of the experts */                                  \
+    R(EXPERT_W, "expert_w")       /* [T, k]: weights of the chosen experts */                                \
+    R(EXPERT_IDS, "expert_id")    /* [T, k] int32: which they are */                                         \
+    R(EXPERT_IN, "expert_in")     /* [T, expert_latent]: what experts of a latent width read, */             \
+    R(EXPERT_OUT, "expert_out")   /* and what they make */                                                   \
+    R(GATE, "gate")               /* [T, 1]: of the shared expert */                                         \
+    R(CQ, "cross_q")              /* [T, heads * head_dim] */                                                \
+    R(CKV, "cross_kv")            /* [T, 2 kv_heads * head_dim] */                                           \
+    R(ROPE, "rope")               /* [T, rotary_dim]: cosines, sines */                                      \
+    R(LOCAL_ROPE, "local_rope")   /* the same, for layers with a window */                                   \
+    R(H, "head_in")               /* [S, hidden]: the rows that the head computes */                         \
+    R(HN, "head_norm")            /* [S, hidden] */                                                          \
+    R(OUT, "out")                 /* [S, outputs] */                                                         \
+    R(OUT_PART, "out_part")       /* [S, outputs / ranks]: the columns of this rank */                       \
+    R(PART, "part")               /* [T, hidden]: this rank's term of a sum */                               \
+    R(EXPERT_PART, "expert_part") /* [T, expert_latent]: the same of experts of a latent width */            \
+    R(HEADS_PART, "heads_part")   /* [T, heads * head_dim]: q or k of this rank, */                          \
+    R(HEADS_ALL, "heads_all")     /* [T, the same of all ranks]: for norms of all heads as one row */        \
+    R(BLOCK_ROPE, "block_rope")   /* [T, rotary_dim]: cosines, sines of the block positions */               \
+    R(E, "embed")                 /* [T, embed]: embedded tokens before their projection */                  \
+    R(HE, "head_embed")           /* [S, embed]: the head's input after its projection */                    \
+    R(KEPT, "kept")           /* [T, hidden]: embeddings, kept for a convolution after the first layer */    \
+    R(MEANS, "means")         /* [T, hidden]: the mean of each sequence, in its first row, for the head */   \
+    R(BLOCKS, "blocks")       /* [T / side_block, hidden]: a row for each block of rows, */                  \
+    R(BLOCK_QKV, "block_qkv") /* [T / side_block, as QKV]: and its q, k, v */                                \
+    R(WINDOWS, "windows")     /* [T, conv_width * hidden] */                                                 \
+    R(PAIR, "pair")           /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                       \
+    R(MIX, "mix")             /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */   \
+    R(MIXED, "mixed")         /* [T, convolved]: q, k and v after the convolution */                         \
+    R(PARAMS, "params")       /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C */       \
     R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets */  \
     R(RECALL, "recall")   /* [T, values]: what the recurrent state gives */                                  \
     R(SQUARES, "squares") /* [T, groups]: means of the squares of its groups, if ranks have parts */         \

@@ -139,11 +139,9 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
 }
 
-/* What ranks cannot share; NULL: nothing. Terms of experts of a latent width have another width than other sums, and
- * the heads and FFN rows of a rank are those of both stacks. */
+/* What ranks cannot share; NULL: nothing. The heads and FFN rows of a rank are those of both stacks. */
 static const char *part_of_one_rank(const proa_config *c)
 {
-    if (c->expert_latent > 0) return "experts of a latent width, which are of one rank";
     return c->encoder_heads || c->encoder_ffn ? "stacks of different sizes, which are of one rank" : NULL;
 }
 

@@ -103,6 +103,12 @@ static proa_flags widest_condition(const layer_kinds *l, uint64_t kinds, uint64_
     return widest;
 }
 
+/* Where a rank has its term of a sum, or its columns. */
+static proa_reg part_of_sum(proa_reg sum)
+{
+    return sum == PROA_REG_EXPERT_OUT ? PROA_REG_EXPERT_PART : PROA_REG_PART;
+}
+
 static void emit_step(writer *w, proa_step s)
 {
     PROA_ASSERT(w->out->count < PROA_PROGRAM_MAX - 1);
@@ -114,7 +120,8 @@ static void emit_sum(writer *w, uint64_t kinds, proa_flags join)
 {
     for (uint64_t covered; kinds; kinds &= ~covered, join = 0) {
         proa_flags where = widest_condition(&w->layers, kinds, &covered);
-        emit_step(w, (proa_step){PROA_STEP_ALL_REDUCE, PROA_REG_PART, w->sum, 0, w->residual | join | where});
+        emit_step(
+            w, (proa_step){PROA_STEP_ALL_REDUCE, part_of_sum(w->sum), w->sum, 0, w->residual | join | where});
     }
 }
 
@@ -140,7 +147,8 @@ static void write_partial(writer *w, proa_step s)
     uint64_t kinds = kinds_of(&w->layers, &s);
     bool adds = s.out == w->sum && s.flags & PROA_ADD;
     bool some = w->kinds & kinds && (w->kinds & kinds) != kinds; /* in some of its layers it would begin the sum */
-    if (s.in == w->sum || !adds || some) complete_sum(w, &s, some ? w->kinds : kinds);
+    bool other = w->sum != s.out; /* in layers without this step the sum is still open */
+    if (s.in == w->sum || !adds || some) complete_sum(w, &s, some || other ? w->kinds : kinds);
     uint64_t begun = w->kinds & kinds;
     PROA_ASSERT(w->kinds == 0 || w->sum == s.out);
     PROA_ASSERT(w->kinds == 0 || begun || w->residual == (s.flags & residual)); /* a sum keeps its first one */
@@ -148,7 +156,7 @@ static void write_partial(writer *w, proa_step s)
     s.flags &= ~residual;
     if (begun) s.flags |= PROA_ADD;
     w->sum = s.out, w->kinds |= kinds;
-    s.out = PROA_REG_PART;
+    s.out = part_of_sum(s.out);
     emit_step(w, s);
 }
 
@@ -165,17 +173,17 @@ static void write_whole(writer *w, proa_step s, bool head_split)
 static void write_columns(writer *w, proa_step s)
 {
     proa_flags where = s.flags & PROA_CONDITIONS_BY_LAYER, residual = s.flags & (PROA_ADD | PROA_ADD_X);
-    proa_reg from = s.flags & PROA_ADD_X ? PROA_REG_X : s.out, to = s.out;
-    if (residual) emit_step(w, (proa_step){PROA_STEP_TAKE_COLUMNS, from, PROA_REG_PART, 0, where});
+    proa_reg from = s.flags & PROA_ADD_X ? PROA_REG_X : s.out, to = s.out, part = part_of_sum(to);
+    if (residual) emit_step(w, (proa_step){PROA_STEP_TAKE_COLUMNS, from, part, 0, where});
     if (s.op == PROA_STEP_LINEAR) {
         emit_step(w, (proa_step){PROA_STEP_GATHER_INPUTS, s.in, PROA_REG_SUM_IN, s.w, where});
         s.in = PROA_REG_SUM_IN;
     }
-    s.out = PROA_REG_PART;
+    s.out = part;
     s.flags &= ~residual;
     if (residual) s.flags |= PROA_ADD;
     emit_step(w, s);
-    emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_PART, to, 0, where});
+    emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, part, to, 0, where});
 }
 
 /* A norm of groups that several ranks have, with gates before or after. Ranks add what they give to the means of

@@ -385,11 +385,12 @@ static proa_status check_widths(const proa_model *m, proa_err *err)
 {
     const proa_config *c = &m->config;
     int64_t head = c->head_dim % 4 ? c->head_dim : c->other_head_dim;
-    if (m->device->host || (c->hidden % 8 == 0 && head % 4 == 0)) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED,
-                     "%d ranks on GPUs: the hidden size %lld must be a multiple of 8, that of a head, "
-                     "%lld, of 4",
-                     m->ranks, (long long)c->hidden, (long long)head);
+    if (m->device->host || (c->hidden % 8 == 0 && head % 4 == 0 && c->expert_latent % 8 == 0)) return PROA_OK;
+    return PROA_FAIL(
+        err, UNSUPPORTED,
+        "%d ranks on GPUs: the hidden size %lld and the width of experts %lld must be multiples of "
+        "8, the size of a head, %lld, of 4",
+        m->ranks, (long long)c->hidden, (long long)proa_dim_size(c, PROA_DIM_EXPERT_WIDTH), (long long)head);
 }
 
 static proa_status prepare_group(proa_ranks *g, const char *path, const proa_model_options *options,

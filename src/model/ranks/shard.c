@@ -20,8 +20,8 @@ typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
     head_part usual, other; /* layers may have heads of two shapes */
-    range value_heads, key_heads, expert_ffn, experts, shared_ffn, outputs,
-        sums;          /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
+    range value_heads, key_heads, expert_ffn, experts, shared_ffn, outputs, sums,
+        expert_sums;   /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
     int64_t ffn_block; /* inputs of a dense FFN's last product that belong together */
     bool whole_experts, whole_sums;
     bool whole_norms;   /* all heads of q and k are normed as one row */
@@ -161,15 +161,24 @@ static void share_outputs(sharder *s, const proa_arch *arch, int64_t *split)
     *split = width;
 }
 
-/* Columns of the sums. All parts but the last are of one size. */
-static proa_status share_sums(sharder *s, int64_t *split)
+/* Columns of sums of `total`. All parts but the last are of one size. */
+static proa_status share_columns(const sharder *s, range *out, int64_t *split, int64_t total)
 {
-    int64_t hidden = s->whole.hidden, width = proa_ceil_div(hidden, s->ranks);
-    if (proa_round_up(width, 16) * (s->ranks - 1) < hidden) width = proa_round_up(width, 16);
-    if (width * (s->ranks - 1) >= hidden) return fail_few(s, "columns of a sum", hidden);
-    s->sums = (range){s->rank * width, proa_min64(width, hidden - s->rank * width)};
+    int64_t width = proa_ceil_div(total, s->ranks);
+    if (proa_round_up(width, 16) * (s->ranks - 1) < total) width = proa_round_up(width, 16);
+    if (width * (s->ranks - 1) >= total) return fail_few(s, "columns of a sum", total);
+    *out = (range){s->rank * width, proa_min64(width, total - s->rank * width)};
     *split = width;
     return PROA_OK;
+}
+
+/* Those of the residual stream, and of experts if these have another width. */
+static proa_status share_sums(sharder *s, proa_config *c)
+{
+    PROA_TRY(share_columns(s, &s->sums, &c->sum_split, s->whole.hidden));
+    s->expert_sums = s->sums;
+    if (!s->whole.expert_latent) return PROA_OK;
+    return share_columns(s, &s->expert_sums, &c->latent_split, s->whole.expert_latent);
 }
 
 /* ---- cutting a weight ---- */
@@ -450,7 +459,8 @@ static proa_status shard_param(sharder *s, const place *at, proa_param *param)
     int64_t total = 0;
     PROA_TRY(ffn_of(s, at, &ffn, &total));
     if (gives_sums(s, slot, param)) {
-        ranges[count++] = s->sums;
+        bool of_experts = matrix == PROA_SLOT_EXPERT_DOWN || slot == PROA_SLOT_EXPERT_BIAS;
+        ranges[count++] = of_experts ? s->expert_sums : s->sums;
     } else if (has_whole_experts(s, matrix)) {
         cut_matrices(param, s->experts);
     } else if (is_norm_by_head(s, matrix, param)) {
@@ -605,7 +615,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
                          arch->name, (long long)c->heads, (long long)c->kv_heads, s.ranks);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
     PROA_TRY(find_parted_groups(&s));
-    if (how->shares) PROA_TRY(share_sums(&s, &c->sum_split));
+    if (how->shares) PROA_TRY(share_sums(&s, c));
     if (how->shares) PROA_TRY(share_inputs(&s, how->shares, params, arch, c));
     for (int i = 0; i < PROA_STACK_COUNT; i++) PROA_TRY(shard_params(&s, &params[i], (proa_stack_id)i));
     take_heads(&s, c);

@@ -24,7 +24,8 @@ static proa_dtype part_dtype(const proa_step_frame *f)
 static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
 {
     switch (r) {
-    case PROA_REG_PART: return part_dtype(f);
+    case PROA_REG_PART:
+    case PROA_REG_EXPERT_PART: return part_dtype(f);
     case PROA_REG_X:
     case PROA_REG_D:
     case PROA_REG_EXPERT_D: return f->m->stream;

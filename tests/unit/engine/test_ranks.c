@@ -107,7 +107,8 @@ static void run_model(const char *name, int32_t ranks, outcome *rows, outcome *t
 static void test_unlike_layers(void **state)
 {
     PROA_UNUSED(state);
-    static const char *const names[] = {"gemma4", "gemma4_biased", "gemma4_moe", "gemma4_small", "gemma3n"};
+    static const char *const names[] = {"gemma4",       "gemma4_biased", "gemma4_moe",
+                                        "gemma4_small", "gemma3n",       "nemotron_h_latent"};
     outcome one[2], many[2];
     for (size_t i = 0; i < PROA_COUNT(names); i++) {
         run_model(names[i], 1, &one[0], &one[1]);
