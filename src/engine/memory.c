@@ -210,9 +210,12 @@ static int64_t of_ranks(const proa_model *m, int64_t (*bytes)(const proa_model *
 proa_kv_shape proa_kv_shape_of(const proa_model *m)
 {
     const proa_config *c = &m->config;
+    int64_t columns = c->kv_heads * c->head_dim, encoder = c->encoder_heads * c->encoder_head_dim;
+    /* Scratch pages of a rank are those of the stack with more columns. */
+    bool of_encoder = m->arch->kind == PROA_KIND_ENCODER && encoder > columns;
     return (proa_kv_shape){.layers = m->kv_layers - m->other_kv_layers,
-                           .kv_heads = c->kv_heads,
-                           .head_dim = c->head_dim,
+                           .kv_heads = of_encoder ? c->encoder_heads : c->kv_heads,
+                           .head_dim = of_encoder ? c->encoder_head_dim : c->head_dim,
                            .dtype = m->formats.kv,
                            .other_layers = m->other_kv_layers,
                            .other_kv_heads = c->other_kv_heads,

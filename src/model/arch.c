@@ -306,6 +306,7 @@ static proa_status derive_heads(proa_config *c, proa_err *err)
         return PROA_FAIL(err, INVALID, "%lld heads are not a multiple of %lld key-value heads",
                          (long long)c->heads, (long long)c->kv_heads);
     if (c->attention_scale == 0) c->attention_scale = 1 / sqrt((double)c->head_dim);
+    if (c->encoder_heads) c->encoder_head_dim = c->heads * c->head_dim / c->encoder_heads;
     return c->other_heads ? derive_other_heads(c, err) : PROA_OK;
 }
 
@@ -472,10 +473,11 @@ int64_t proa_dim_in_layer(const proa_config *c, proa_dim dim, int64_t layer)
     }
 }
 
-/* The larger of the sizes of both shapes of heads. */
+/* The largest of the sizes of all shapes of heads. */
 static int64_t widest_heads(const proa_config *c, proa_dim dim)
 {
-    int64_t size = proa_dim_size(c, dim);
+    int64_t size = proa_dim_size(c, dim), encoder = c->encoder_heads * c->encoder_head_dim;
+    size = proa_max64(size, dim == PROA_DIM_Q ? encoder : 3 * encoder);
     if (!c->other_heads) return size;
     if (dim == PROA_DIM_Q) return proa_max64(size, c->other_query_heads * c->other_head_dim);
     return proa_max64(size, (c->other_query_heads + 2 * c->other_kv_heads) * c->other_head_dim);

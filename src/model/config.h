@@ -32,7 +32,8 @@ typedef struct proa_factors {
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
-    int64_t encoder_heads, encoder_ffn; /* of the encoder, where its sizes are not those of the decoder; else 0 */
+    /* of the encoder, where its sizes are not those of the decoder; else 0 */
+    int64_t encoder_heads, encoder_head_dim, encoder_ffn;
     /* Layers with heads of another shape (Gemma 4's without a window): other_heads[layer]; NULL: there are none. They
      * have as many heads of queries, of which a rank may have other ones. */
     bool *other_heads;
@@ -158,9 +159,9 @@ typedef struct proa_config {
     int64_t gate_parts; /* ranks that have parts of the gates of an FFN whose largest are kept; 0: one has all */
     int64_t own_experts, first_expert; /* whole experts of this rank; 0: it has all, or a part of each */
     int64_t head_split; /* outputs that each rank's part of the head has; 0: each rank has the whole head */
-    /* Ranks that make whole sums: columns of each sum that a rank makes (the last has the rest), and of those of experts
-     * of a latent width; the most inputs of a product by columns, of all ranks and of one, and room for those of all
-     * where they have different numbers. 0: each rank makes a term of every sum. */
+    /* Ranks that make whole sums: columns of each sum that a rank makes (the last has the rest), and of those of
+     * experts of a latent width; the most inputs of a product by columns, of all ranks and of one, and room for those
+     * of all where they have different numbers. 0: each rank makes a term of every sum. */
     int64_t sum_split, latent_split, sum_inputs, sum_part, sum_padded;
     /* a draft head (heads/eagle.h): columns of its output; the width of the hidden states of its target that it reads,
      * and before which layers of the target they are taken, -1: as published for its number of layers */

@@ -139,12 +139,6 @@ static proa_status check_packed_rank(const proa_model *m, const char *path, cons
                      path, packed->rank, packed->ranks, part->tensor, part->tensors);
 }
 
-/* What ranks cannot share; NULL: nothing. The heads and FFN rows of a rank are those of both stacks. */
-static const char *part_of_one_rank(const proa_config *c)
-{
-    return c->encoder_heads || c->encoder_ffn ? "stacks of different sizes, which are of one rank" : NULL;
-}
-
 /* The part of this rank, if there are several. */
 static proa_status take_part(proa_model *m, const char *path, const proa_model_options *o, proa_err *err)
 {
@@ -155,9 +149,6 @@ static proa_status take_part(proa_model *m, const char *path, const proa_model_o
                                .shares = o->whole_sums ? &m->plan.shares : NULL,
                                .arena = &m->arena};
     if (m->packed) PROA_TRY(check_packed_rank(m, path, o, err));
-    const char *whole = part_of_one_rank(&m->config);
-    if (part->tensors > 1 && whole)
-        return PROA_FAIL(err, UNSUPPORTED, "%s: option 'tp': a %s has %s", path, m->arch->name, whole);
     proa_status status = proa_stage_cut(&m->plan, m->params, m->arch, &m->config, err);
     if (status == PROA_OK && part->tensors > 1)
         status = proa_shard(m->params, m->arch, &m->config, &how, err);
@@ -547,7 +538,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     need.inputs = proa_max64(need.inputs, c->encoder_ffn);
     if (c->encoder_heads) {
         need.heads = proa_max64(c->heads, c->encoder_heads);
-        need.head_dim = proa_max64(need.head_dim, c->heads * c->head_dim / c->encoder_heads);
+        need.head_dim = proa_max64(need.head_dim, c->encoder_head_dim);
     }
     need.inputs = proa_max64(need.inputs, proa_dim_size(c, PROA_DIM_RECALLED));
     need.experts = c->experts, need.chosen = c->router.chosen;

@@ -40,6 +40,7 @@ typedef struct proa_rank_share {
 /* How the ranks of a stage share a layer. Only set where ranks exchange whole sums. */
 typedef struct proa_rank_shares {
     proa_rank_share heads, other_heads, value_heads; /* of attention, of both shapes; of recurrent states */
+    proa_rank_share encoder_heads, encoder_ffn;      /* if the encoder has others than the decoder */
     proa_rank_share shared_ffn;
     proa_rank_share *ffn; /* [layers], or one of all where these have one size; in the model's arena */
 } proa_rank_shares;

@@ -19,11 +19,12 @@ typedef struct head_part {
 typedef struct sharder {
     proa_config whole;
     int32_t rank, ranks;
-    head_part usual, other; /* layers may have heads of two shapes */
+    head_part usual, other, encoder; /* layers may have heads of two shapes, and stacks of two */
     range value_heads, key_heads, expert_ffn, experts, shared_ffn, outputs, sums,
         expert_sums;   /* experts: whole ones; none: parts of each. sums: columns; none: a term of all */
     int64_t ffn_block; /* inputs of a dense FFN's last product that belong together */
     bool whole_experts, whole_sums;
+    bool pages_of_both; /* the encoder uses the decoder's pages */
     bool whole_norms;   /* all heads of q and k are normed as one row */
     bool parted_groups; /* groups of the norm of a recurrent layer's output are of several ranks */
     proa_arena *arena;
@@ -81,6 +82,37 @@ static proa_status share_attention(const sharder *s, head_part *h, int64_t heads
     return share_groups(s, &h->q, &h->kv, heads, kv_heads, "heads");
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* Heads of two stacks that use the same pages: a rank has the same columns of both. */
+static proa_status share_both_stacks(sharder *s)
+{
+    head_part *stack[] = {&s->usual, &s->encoder};
+    int64_t unit = s->usual.dim / common_divisor(s->usual.dim, s->encoder.dim) * s->encoder.dim;
+    int64_t units = s->usual.heads * s->usual.dim / unit;
+    range r = share_units(units, 1, s->rank, s->ranks);
+    for (int i = 0; i < 2; i++) {
+        int64_t each = unit / stack[i]->dim;
+        stack[i]->q = stack[i]->kv = (range){r.first * each, r.count * each};
+    }
+    return units < s->ranks ? fail_few(s, "parts that are whole heads of both stacks", units) : PROA_OK;
+}
+
+static proa_status share_encoder(sharder *s)
+{
+    const proa_config *c = &s->whole;
+    if (!c->encoder_heads) return PROA_OK;
+    PROA_TRY(share_attention(s, &s->encoder, c->encoder_heads, c->encoder_heads, c->encoder_head_dim));
+    return s->pages_of_both ? share_both_stacks(s) : PROA_OK;
+}
+
 /* Of attention, queries by their key heads; of recurrent states, values by theirs (of Mamba-2 by B and C). */
 static proa_status share_heads(sharder *s)
 {
@@ -88,6 +120,7 @@ static proa_status share_heads(sharder *s)
     PROA_TRY(share_attention(s, &s->usual, c->heads, c->kv_heads, c->head_dim));
     if (c->other_heads)
         PROA_TRY(share_attention(s, &s->other, c->other_query_heads, c->other_kv_heads, c->other_head_dim));
+    PROA_TRY(share_encoder(s));
     if (!c->recurrent_layers) return PROA_OK;
     return share_groups(s, &s->value_heads, &s->key_heads, c->value_heads, c->key_heads,
                         "heads of a recurrent state");
@@ -339,6 +372,7 @@ static bool is_recurrent(proa_weight_slot slot)
 /* The heads of a layer. */
 static const head_part *heads_at(const sharder *s, const place *at)
 {
+    if (at->stack == PROA_STACK_ENCODER && s->whole.encoder_heads) return &s->encoder;
     return proa_config_has_other_heads(&s->whole, at->layer) ? &s->other : &s->usual;
 }
 
@@ -385,7 +419,8 @@ static int ffn_ranges(range out[PROA_CUT_RANGES_MAX], range r, int64_t total, co
 /* Rows of the dense FFN of a layer, and of this rank. */
 static proa_status dense_ffn_at(const sharder *s, const place *at, range *out, int64_t *total)
 {
-    *total = proa_config_ffn(&s->whole, at->layer);
+    bool of_encoder = at->stack == PROA_STACK_ENCODER && s->whole.encoder_ffn;
+    *total = of_encoder ? s->whole.encoder_ffn : proa_config_ffn(&s->whole, at->layer);
     return share_ffn(s, out, *total, s->ffn_block);
 }
 
@@ -448,6 +483,18 @@ static bool reads_parts(const sharder *s, proa_split split)
     return split == PROA_SPLIT_COLUMNS || (split == PROA_SPLIT_INNER && !s->whole_sums);
 }
 
+/* The columns of the sums of a slot. */
+static const range *sums_of(const sharder *s, proa_weight_slot slot)
+{
+    bool of_experts = (slot & ~1U) == PROA_SLOT_EXPERT_DOWN || slot == PROA_SLOT_EXPERT_BIAS;
+    return of_experts ? &s->expert_sums : &s->sums;
+}
+
+static const range *heads_normed_by(const head_part *h, proa_weight_slot matrix)
+{
+    return matrix == PROA_SLOT_Q_NORM ? &h->q : &h->kv;
+}
+
 /* Reduces a weight to the part that this rank has. The first rule that applies decides. */
 static proa_status shard_param(sharder *s, const place *at, proa_param *param)
 {
@@ -459,12 +506,11 @@ static proa_status shard_param(sharder *s, const place *at, proa_param *param)
     int64_t total = 0;
     PROA_TRY(ffn_of(s, at, &ffn, &total));
     if (gives_sums(s, slot, param)) {
-        bool of_experts = matrix == PROA_SLOT_EXPERT_DOWN || slot == PROA_SLOT_EXPERT_BIAS;
-        ranges[count++] = of_experts ? s->expert_sums : s->sums;
+        ranges[count++] = *sums_of(s, slot);
     } else if (has_whole_experts(s, matrix)) {
         cut_matrices(param, s->experts);
     } else if (is_norm_by_head(s, matrix, param)) {
-        ranges[count++] = heads_range(matrix == PROA_SLOT_Q_NORM ? h->q : h->kv, h->dim, 0);
+        ranges[count++] = heads_range(*heads_normed_by(h, matrix), h->dim, 0);
     } else if (reads_parts(s, split)) {
         return cut_columns(s, param, total ? ffn : columns_of_heads(s, at, param->cols));
     } else if (split == PROA_SPLIT_HEADS && param->heads) {
@@ -494,6 +540,14 @@ static proa_status share_dense(const sharder *s, int64_t i, range *out)
     return dense_ffn_at(s, &at, out, &total);
 }
 
+static proa_status share_encoder_ffn(const sharder *s, range *out)
+{
+    const place at = {.stack = PROA_STACK_ENCODER, .layer = PROA_SOME_LAYER};
+    int64_t total;
+    *out = (range){0, 0};
+    return s->whole.encoder_ffn ? dense_ffn_at(s, &at, out, &total) : PROA_OK;
+}
+
 static proa_status share_sizes(sharder *s, const proa_params *params, const proa_arch *arch, int64_t *split)
 {
     const proa_config *c = &s->whole;
@@ -502,6 +556,7 @@ static proa_status share_sizes(sharder *s, const proa_params *params, const proa
     PROA_TRY(share_heads(s));
     s->ffn_block = block_of_stacks(params, PROA_SLOT_DOWN);
     for (int64_t i = 0; i < ffn_count(c); i++) PROA_TRY(share_dense(s, i, &dense));
+    PROA_TRY(share_encoder_ffn(s, &dense));
     if (s->whole_experts) PROA_TRY(share_experts(s));
     else if (s->whole_sums) s->expert_ffn = (range){0, expert_ffn};
     else PROA_TRY(share_ffn(s, &s->expert_ffn, expert_ffn, block_of_stacks(params, PROA_SLOT_EXPERT_DOWN)));
@@ -549,6 +604,9 @@ static proa_status share_inputs(const sharder *s, proa_rank_shares *shares, cons
         add_share(&shares->other_heads, i, of.other.q, s->other.dim, c);
         add_share(&shares->value_heads, i, of.value_heads, s->whole.value_dim, c);
         add_share(&shares->shared_ffn, i, of.shared_ffn, 1, c);
+        PROA_TRY(share_encoder_ffn(&of, &dense));
+        add_share(&shares->encoder_ffn, i, dense, 1, c);
+        add_share(&shares->encoder_heads, i, of.encoder.q, s->encoder.dim, c);
         for (int64_t k = 0; k < ffn_count(&s->whole); k++) {
             PROA_TRY(share_dense(&of, k, &dense));
             add_share(&shares->ffn[k], i, dense, 1, c);
@@ -579,6 +637,8 @@ static proa_status take_ffn(const sharder *s, proa_config *c)
         c->ffn = proa_max64(c->ffn, dense.count);
     }
     c->ffn_sizes = sizes;
+    PROA_TRY(share_encoder_ffn(s, &dense));
+    c->encoder_ffn = dense.count;
     return PROA_OK;
 }
 
@@ -587,6 +647,7 @@ static void take_heads(const sharder *s, proa_config *c)
     c->all_heads = c->heads, c->first_head = s->usual.q.first;
     c->all_kv_heads = c->kv_heads, c->first_kv_head = s->usual.kv.first;
     c->heads = s->usual.q.count, c->kv_heads = s->usual.kv.count;
+    c->encoder_heads = s->encoder.q.count;
     c->other_query_heads = s->other.q.count, c->other_kv_heads = s->other.kv.count;
 }
 
@@ -607,6 +668,7 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
     sharder s = {.whole = *c, .rank = how->rank, .ranks = how->ranks, .arena = how->arena, .err = err};
     s.whole_sums = how->shares != NULL;
     s.whole_norms = norms_whole_rows(arch);
+    s.pages_of_both = arch->kind == PROA_KIND_ENCODER_DECODER;
     s.whole_experts = how->whole_experts && c->experts > 0;
     if (s.whole_norms && (c->heads % s.ranks || c->kv_heads % s.ranks))
         return PROA_FAIL(err, UNSUPPORTED,

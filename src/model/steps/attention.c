@@ -272,16 +272,21 @@ static proa_view ckv_part(const proa_step_frame *f, int which)
     return proa_view_head_range(kv, which * c->kv_heads, c->kv_heads, c->head_dim);
 }
 
-static const proa_kv *cross_pages(const proa_step_frame *f)
+static proa_kv cross_pages(const proa_step_frame *f)
 {
-    return uses_scratch_pages(f) ? &f->kv[0] : layer_pages(f, f->layer);
+    const proa_config *c = &f->m->config;
+    proa_kv scratch = f->kv[0];
+    if (!uses_scratch_pages(f)) return *layer_pages(f, f->layer);
+    scratch.kv_heads = c->kv_heads, scratch.head_dim = c->head_dim;
+    return scratch;
 }
 
 void proa_do_cross_append(const proa_step_frame *f, const proa_step *s)
 {
     PROA_UNUSED(s);
     if (proa_frame_attends_without_pages(f)) return;
-    f->m->ctx.ops->kv_append(&f->m->ctx, cross_pages(f), ckv_part(f, 0), ckv_part(f, 1), &f->batch->self);
+    proa_kv pages = cross_pages(f);
+    f->m->ctx.ops->kv_append(&f->m->ctx, &pages, ckv_part(f, 0), ckv_part(f, 1), &f->batch->self);
 }
 
 void proa_do_cross_attend(const proa_step_frame *f, const proa_step *s)
@@ -289,9 +294,9 @@ void proa_do_cross_attend(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     proa_attention a = {.scale = (float)c->attention_scale};
     int64_t end = f->first + f->rows;
-    proa_view q = proa_view_heads(proa_frame_rows(f, s->in, end), c->heads),
-              y = proa_view_heads(proa_frame_rows(f, s->out, end), c->heads);
+    proa_view q = proa_view_head_range(proa_frame_rows(f, s->in, end), 0, c->heads, c->head_dim),
+              y = proa_view_head_range(proa_frame_rows(f, s->out, end), 0, c->heads, c->head_dim);
     bool direct = proa_frame_attends_without_pages(f);
-    proa_kv kv = direct ? pass_rows(ckv_part(f, 0), ckv_part(f, 1)) : *cross_pages(f);
+    proa_kv kv = direct ? pass_rows(ckv_part(f, 0), ckv_part(f, 1)) : cross_pages(f);
     f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &f->batch->cross, &a);
 }

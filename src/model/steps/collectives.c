@@ -36,6 +36,7 @@ static const int64_t *shares_of(const proa_step_frame *f, proa_weight_slot slot)
     if (slot == PROA_SLOT_DOWN) return proa_frame_ffn_shares(f);
     if (slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS) return s->value_heads.first;
     if (slot == PROA_SLOT_SHARED_DOWN) return s->shared_ffn.first;
+    if (f->stack == PROA_STACK_ENCODER && c->encoder_heads) return s->encoder_heads.first;
     return proa_config_has_other_heads(c, f->layer) ? s->other_heads.first : s->heads.first;
 }
 

@@ -117,7 +117,9 @@ proa_view proa_frame_dense_rows(const proa_step_frame *f, proa_reg r, int64_t wi
 
 const int64_t *proa_frame_ffn_shares(const proa_step_frame *f)
 {
-    return f->m->plan.shares.ffn[f->m->config.ffn_sizes ? f->layer : 0].first;
+    const proa_rank_shares *s = &f->m->plan.shares;
+    if (f->stack == PROA_STACK_ENCODER && f->m->config.encoder_ffn) return s->encoder_ffn.first;
+    return s->ffn[f->m->config.ffn_sizes ? f->layer : 0].first;
 }
 
 proa_view proa_frame_qkv_rows(const proa_step_frame *f, const proa_step *s, int64_t count)
@@ -139,7 +141,7 @@ proa_head_sizes proa_frame_heads(const proa_step_frame *f)
     if (f->stack != PROA_STACK_ENCODER || !c->encoder_heads)
         return (proa_head_sizes){proa_config_heads(c, f->layer), proa_config_kv_heads(c, f->layer),
                                  proa_config_head_dim(c, f->layer)};
-    return (proa_head_sizes){c->encoder_heads, c->encoder_heads, c->heads * c->head_dim / c->encoder_heads};
+    return (proa_head_sizes){c->encoder_heads, c->encoder_heads, c->encoder_head_dim};
 }
 
 proa_view proa_frame_qkv_part(const proa_step_frame *f, proa_view qkv, int which)

@@ -105,19 +105,6 @@ static void check_case(proa_engine *engine, const proa_json *c)
 
 static const char *root = GOLDEN "arch";
 
-/* Ranks do not share a model whose stacks have different sizes. */
-static bool is_refused(const char *path)
-{
-    const char *ranks = getenv("PROA_TEST_TP");
-    proa_engine *engine = NULL;
-    proa_err err = {.status = PROA_OK};
-    if (!ranks || atoi(ranks) < 2 || !strstr(path, "_unlike")) return false;
-    const proa_engine_options options = {.tensor_parallel = atoi(ranks)};
-    assert_int_equal(proa_engine_open(&engine, path, &options, &err), PROA_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "has stacks of different sizes, which are of one rank"));
-    return true;
-}
-
 static void golden(void **state)
 {
     const char *name = *state;
@@ -127,10 +114,6 @@ static void golden(void **state)
     snprintf(path, sizeof path, "%s/%s/golden.json", root, name);
     if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
     snprintf(path, sizeof path, "%s/%s", root, name);
-    if (is_refused(path)) {
-        proa_json_free(json);
-        return;
-    }
     proa_engine *engine = open_or_fail(path, &(proa_engine_options){.dtype = "f32"});
     const proa_json *cases = proa_json_get(json, "cases");
     assert_true(proa_json_len(cases) > 0);

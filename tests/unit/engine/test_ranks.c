@@ -124,6 +124,51 @@ static void test_unlike_layers(void **state)
     }
 }
 
+/* Inputs of more rows together than one page has, so that an encoder's keys and values go through pages. */
+static void run_inputs(const char *name, int32_t ranks, bool generates, outcome out[REQUESTS])
+{
+    char path[PROA_PATH_MAX];
+    int32_t input[REQUESTS][20];
+    snprintf(path, sizeof path, GOLDEN "arch/%s", name);
+    proa_engine *engine = open_or_fail(
+        path, &(proa_engine_options){.dtype = "f32", .tensor_parallel = ranks, .threads = ranks});
+    for (int i = 0; i < REQUESTS; i++) {
+        for (int k = 0; k < 20; k++) input[i][k] = 7 + (11 * k + 31 * i) % 150;
+        input[i][19 - i % 4] = 2; /* the end token, whose row a classifier reads */
+        proa_request r = {.task = generates ? PROA_TASK_GENERATE : PROA_TASK_ROWS, .ids = input[i]};
+        r.ids_count = 20 - i % 4;
+        if (generates) r.options = (proa_options){.max_tokens = TOKENS, .ignore_eos = true, .logprobs = true};
+        out[i] = (outcome){0};
+        submit_or_fail(engine, r, &out[i]);
+    }
+    proa_engine_run(engine);
+    proa_engine_close(engine);
+}
+
+/* An encoder with other heads and another FFN than its decoder. */
+static void test_unlike_stacks(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const names[] = {"mbart_unlike", "bart_unlike_cls"};
+    outcome one[REQUESTS], two[REQUESTS];
+    for (int i = 0; i < 2; i++) {
+        run_inputs(names[i], 1, i == 0, one);
+        run_inputs(names[i], 2, i == 0, two);
+        for (int k = 0; k < REQUESTS; k++) {
+            assert_true(one[k].count == two[k].count && one[k].rows_count == two[k].rows_count);
+            assert_true(one[k].count + one[k].rows_count > 0);
+            for (int64_t n = 0; n < one[k].rows_count * one[k].columns; n++)
+                if (!(fabsf(one[k].rows[n] - two[k].rows[n]) < 1e-3F))
+                    fail_msg("%s: other outputs", names[i]);
+            for (int64_t n = 0; n < one[k].count; n++) {
+                assert_int_equal(one[k].ids[n], two[k].ids[n]);
+                assert_true(fabsf(one[k].logprobs[n] - two[k].logprobs[n]) < 1e-3F);
+            }
+            outcome_release(&one[k]), outcome_release(&two[k]);
+        }
+    }
+}
+
 static void expect_refusal(proa_engine_options options, const char *text)
 {
     proa_engine *engine;
@@ -143,9 +188,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_one_rank),
-        cmocka_unit_test(test_draft_model),
-        cmocka_unit_test(test_unlike_layers),
+        cmocka_unit_test(test_as_one_rank),   cmocka_unit_test(test_draft_model),
+        cmocka_unit_test(test_unlike_layers), cmocka_unit_test(test_unlike_stacks),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
