@@ -336,12 +336,20 @@ GEMMA3N = {"hidden_size": 40, "intermediate_size": [48, 32, 48, 32], "num_hidden
            "head_dim": 12, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB - 20,
            "hidden_size_per_layer_input": 8, "laurel_rank": 6, "num_kv_shared_layers": 2, "final_logit_softcapping": 40.0,
            "layer_types": 2 * ["sliding_attention", "full_attention"], "activation_sparsity_pattern": [0.7, 0.0, 0.4, 0.0], **IDS}
-ROWS |= {"gemma3n": lambda: transformers.Gemma3nTextConfig(**GEMMA3N)}
+# Layers before those that share keys and values, so that there is a border for two and three stages of a pipeline.
+DEEP = {"hidden_size": 40, "num_hidden_layers": 6, "head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 1,
+        "hidden_size_per_layer_input": 6, "layer_types": 3 * ["sliding_attention", "full_attention"]}
+ROWS |= {
+    "gemma3n": lambda: transformers.Gemma3nTextConfig(**GEMMA3N),
+    "gemma3n_deep": lambda: transformers.Gemma3nTextConfig(**dict(
+        GEMMA3N, intermediate_size=[24, 32, 24, 24, 32, 24], activation_sparsity_pattern=[0.6, 0.0, 0.5, 0.3, 0.0, 0.4], **DEEP)),
+}
 # Their last norm has no weights that could make up for small embeddings, or there is none.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
-                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe", "gemma3n"), (7, 1, 70)
+                               *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
+                               "gemma3n", "gemma3n_deep"), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}

@@ -207,7 +207,7 @@ static void count_layers(proa_model *m)
 {
     int32_t stages = m->plan.part.stages, other = 0;
     for (int32_t i = 0; i < stages; i++) {
-        proa_layer_range layers = proa_stage_layers(m->config.layers, i, stages);
+        proa_layer_range layers = proa_stage_layers(&m->config, m->config.layers, i, stages);
         m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, m->arch->kind, layers));
         other = (int32_t)proa_max64(other, proa_config_kv_layers(&m->config, layers.first, layers.end, true));
         int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);

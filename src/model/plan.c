@@ -361,7 +361,7 @@ proa_status proa_plan_make(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
     for (int s = 0; s < PROA_STACK_COUNT; s++)
         plan->normed_stream = plan->normed_stream || norms_stream(&plan->program[s][PROA_SECTION_LAYER]);
     plan->headless = plan->head.count == 1 && plan->head.step[0].op == PROA_STEP_GATHER;
-    proa_stage_steps(plan);
+    proa_stage_steps(plan, c);
     mark_fed_products(plan);
     place_registers(plan, arch, c);
     int64_t relative_rows = proa_relative_rows(c);

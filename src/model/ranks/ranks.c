@@ -385,6 +385,11 @@ static proa_status check_widths(const proa_model *m, proa_err *err)
 {
     const proa_config *c = &m->config;
     int64_t head = c->head_dim % 4 ? c->head_dim : c->other_head_dim;
+    int64_t inputs = m->plan.part.stages > 1 ? proa_dim_size(c, PROA_DIM_LAYER_INPUTS) : 0;
+    if (!m->device->host && inputs % 4)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%d ranks on GPUs: inputs of all layers, %lld numbers, must be a multiple of 4",
+                         m->ranks, (long long)inputs);
     if (m->device->host || (c->hidden % 8 == 0 && head % 4 == 0 && c->expert_latent % 8 == 0)) return PROA_OK;
     return PROA_FAIL(
         err, UNSUPPORTED,

@@ -9,11 +9,28 @@
 
 /* ---- which layers ---- */
 
-proa_layer_range proa_stage_layers(int64_t layers, int32_t stage, int32_t stages)
+static proa_layer_range divide_layers(int64_t layers, int32_t stage, int32_t stages)
 {
     int64_t each = layers / stages, more = layers % stages;
     int64_t first = stage * each + proa_min64(stage, more);
     return (proa_layer_range){first, first + each + (stage < more)};
+}
+
+/* The first layer whose keys and values a later one reads: those behind it stay together. */
+static int64_t first_shared(const proa_config *c, int64_t layers)
+{
+    int64_t first = layers;
+    for (int64_t i = 0; i < layers; i++)
+        if (proa_config_kv_source(c, i) < i) first = proa_min64(first, proa_config_kv_source(c, i));
+    return first;
+}
+
+proa_layer_range proa_stage_layers(const proa_config *c, int64_t layers, int32_t stage, int32_t stages)
+{
+    int64_t shared = first_shared(c, layers);
+    if (divide_layers(layers, stages - 1, stages).first <= shared)
+        return divide_layers(layers, stage, stages);
+    return stage == stages - 1 ? (proa_layer_range){shared, layers} : divide_layers(shared, stage, stages - 1);
 }
 
 static bool is_first(const proa_plan *plan)
@@ -84,37 +101,27 @@ static void remove_layers(const proa_plan *plan, proa_params *p, proa_stack_id s
     }
 }
 
-/* Keys and values of an earlier layer, and inputs of each layer, are not sent. */
-static proa_status check_layers(const proa_config *c, const proa_arch *arch, int32_t stages, proa_err *err)
+static proa_status check_layers(const proa_config *c, int64_t layers, int32_t stages, proa_err *err)
 {
-    if (c->layer_input)
-        return PROA_FAIL(err, UNSUPPORTED,
-                         "the layers of a %s have inputs of their own: they cannot be divided "
-                         "among %d stages (--pp)",
-                         arch->name, stages);
-    for (int32_t stage = 0; stage < stages; stage++) {
-        proa_layer_range layers = proa_stage_layers(c->layers, stage, stages);
-        for (int64_t i = layers.first; i < layers.end; i++)
-            if (proa_config_kv_source(c, i) < layers.first)
-                return PROA_FAIL(err, UNSUPPORTED,
-                                 "layer %lld reads keys and values of layer %lld, which would be "
-                                 "in another of %d stages (--pp)",
-                                 (long long)i, (long long)proa_config_kv_source(c, i), stages);
-    }
-    return PROA_OK;
+    int64_t shared = first_shared(c, layers);
+    if (layers > 0 && layers < stages)
+        return PROA_FAIL(err, UNSUPPORTED, "%lld layers cannot be divided among %d stages (--pp)",
+                         (long long)layers, stages);
+    if (shared >= stages - 1) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "%lld layers cannot be divided among %d stages (--pp): those from layer %lld on share "
+                     "keys and values, so they are of one stage",
+                     (long long)layers, stages, (long long)shared);
 }
 
 proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT], const proa_arch *arch,
                            const proa_config *c, proa_err *err)
 {
     int32_t stages = plan->part.stages;
-    if (stages > 1) PROA_TRY(check_layers(c, arch, stages, err));
     for (int s = 0; s < PROA_STACK_COUNT; s++) {
         int64_t layers = params[s].layers;
-        if (layers > 0 && layers < stages)
-            return PROA_FAIL(err, UNSUPPORTED, "%lld layers cannot be divided among %d stages (--pp)",
-                             (long long)layers, stages);
-        plan->layers[s] = proa_stage_layers(layers, plan->part.stage, stages);
+        if (layers > 0) PROA_TRY(check_layers(c, layers, stages, err));
+        plan->layers[s] = proa_stage_layers(c, layers, plan->part.stage, stages);
         remove_layers(plan, &params[s], (proa_stack_id)s);
     }
     if (stages > 1) remove_outer_weights(plan, params, arch);
@@ -128,30 +135,52 @@ proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 static void keep_tables(proa_program *embed)
 {
     int32_t count = 0;
-    for (int32_t i = 0; i < embed->count; i++)
-        if (embed->step[i].op == PROA_STEP_ROPE_TABLE || embed->step[i].op == PROA_STEP_SCALE)
-            embed->step[count++] = embed->step[i];
+    for (int32_t i = 0; i < embed->count; i++) {
+        const proa_step *s = &embed->step[i];
+        if (s->op == PROA_STEP_ROPE_TABLE || (s->op == PROA_STEP_SCALE && s->in == PROA_REG_X))
+            embed->step[count++] = *s;
+    }
     embed->count = count;
     embed->step[count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }
 
-static void set_step(proa_program *p, proa_step_op op, proa_reg in, proa_reg out)
+static void add_step(proa_program *p, proa_step_op op, proa_reg in, proa_reg out)
 {
-    p->step[0] = (proa_step){op, in, out, 0, 0};
-    p->step[1] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
-    p->count = 1;
+    PROA_ASSERT(p->count < PROA_PROGRAM_MAX - 1);
+    p->step[p->count++] = (proa_step){op, in, out, 0, 0};
+    p->step[p->count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
 }
 
-void proa_stage_steps(proa_plan *plan)
+static void set_step(proa_program *p, proa_step_op op, proa_reg in, proa_reg out)
+{
+    p->count = 0;
+    add_step(p, op, in, out);
+}
+
+/* X is the first of several streams. */
+static void receive_rows(proa_program *p, const proa_config *c)
+{
+    set_step(p, PROA_STEP_RECV, PROA_REG_NONE, c->streams ? PROA_REG_STREAMS : PROA_REG_X);
+    if (c->streams) add_step(p, PROA_STEP_TAKE_STREAM, PROA_REG_STREAMS, PROA_REG_X);
+    if (c->layer_input) add_step(p, PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_LAYER_INPUTS);
+}
+
+static void send_rows(proa_program *p, const proa_config *c)
+{
+    set_step(p, PROA_STEP_SEND, c->streams ? PROA_REG_STREAMS : PROA_REG_X, PROA_REG_NONE);
+    if (c->layer_input) add_step(p, PROA_STEP_SEND, PROA_REG_LAYER_INPUTS, PROA_REG_NONE);
+}
+
+void proa_stage_steps(proa_plan *plan, const proa_config *c)
 {
     for (int s = 0; s < PROA_STACK_COUNT && plan->part.stages > 1; s++) {
         proa_program *p = plan->program[s];
         if (!p[PROA_SECTION_LAYER].count) continue;
         if (!is_first(plan)) {
             keep_tables(&p[PROA_SECTION_EMBED]);
-            set_step(&p[PROA_SECTION_ENTER], PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_X);
+            receive_rows(&p[PROA_SECTION_ENTER], c);
         }
-        if (!is_last(plan)) set_step(&p[PROA_SECTION_AFTER], PROA_STEP_SEND, PROA_REG_X, PROA_REG_NONE);
+        if (!is_last(plan)) send_rows(&p[PROA_SECTION_AFTER], c);
         /* For decoders' cross-attention, and for rank 0, which gives an encoder's rows out. */
         if (s == PROA_STACK_ENCODER)
             set_step(&p[PROA_SECTION_SHARE], PROA_STEP_BROADCAST, PROA_REG_X, PROA_REG_X);

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  * stage.h - pipeline parallelism (GPipe, Huang et al. 2019; Megatron-LM, Narayanan et al. 2021): each stage has a range
  * of the layers of each stack, with their weights, keys and values. The first one embeds, the last one has the head.
- * The rows of the residual stream go from stage to stage; what the head gives goes back to the first one, where the
- * scheduler is. A pass of many rows is divided into micro-batches, so that all stages work at the same time: each has
- * the same rows as one stage would, so a model gives the same bits in any number of stages. */
+ * The rows of the residual stream go from stage to stage, with other streams and the inputs of layers; what the head
+ * gives goes back to the first one, where the scheduler is. A pass of many rows is divided into micro-batches, so that
+ * all stages work at the same time: each has the same rows as one stage would, so a model gives the same bits in any
+ * number of stages. */
 #ifndef PROA_MODEL_STAGE_H
 #define PROA_MODEL_STAGE_H
 
 #include "model/model.h"
 
-/* Which layers of a stack of `layers` a stage has: the first stages have one more where they do not divide. */
-proa_layer_range proa_stage_layers(int64_t layers, int32_t stage, int32_t stages);
-/* Sets plan->layers and removes the weights of a bound model that other stages have. UNSUPPORTED if there are fewer
- * layers than stages, or if layers need what only the first stage has, or keys and values of another stage. */
+/* Which layers of a stack of `layers` a stage has: the first stages have one more where they do not divide. Layers that
+ * read keys and values of earlier ones are in the last stage with these; the other stages share the layers before. */
+proa_layer_range proa_stage_layers(const proa_config *c, int64_t layers, int32_t stage, int32_t stages);
+/* Sets plan->layers and removes the weights of a bound model that other stages have. UNSUPPORTED if a stage would have
+ * no layers. */
 PROA_MUST_CHECK proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT],
                                            const proa_arch *arch, const proa_config *c, proa_err *err);
 /* Makes the programs of a plan those of its stage: what only other stages do is left out, and rows are received and
  * sent. Nothing changes if there is one stage. */
-void proa_stage_steps(proa_plan *plan);
+void proa_stage_steps(proa_plan *plan, const proa_config *c);
 
 /* ---- in a pass; nothing if there is one stage ---- */
 

@@ -78,7 +78,8 @@ void proa_run_hidden_states(proa_model *m, proa_rank_call *call)
 static int32_t stage_of(const proa_model *m, int64_t layer)
 {
     int32_t stage = 0, stages = m->plan.part.stages;
-    while (stage < stages - 1 && layer >= proa_stage_layers(m->config.layers, stage, stages).end) stage++;
+    const proa_config *c = &m->config;
+    while (stage < stages - 1 && layer >= proa_stage_layers(c, c->layers, stage, stages).end) stage++;
     return stage;
 }
 

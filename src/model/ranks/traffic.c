@@ -30,8 +30,9 @@ proa_rank_traffic proa_rank_traffic_of(const proa_model *m)
                 t.sums++, t.sum_bytes += term_bytes(m, s->in);
             if (s->op == PROA_STEP_GATHER_INPUTS) t.sum_bytes += term_bytes(m, PROA_REG_SUM_PART);
         }
-    if (plan->part.stage + 1 < plan->part.stages)
-        t.stage_bytes = plan->width[PROA_REG_X] * (int64_t)sizeof(float);
+    const proa_program *after = &plan->program[stack][PROA_SECTION_AFTER];
+    for (const proa_step *s = after->step; s->op != PROA_STEP_END; s++)
+        if (s->op == PROA_STEP_SEND) t.stage_bytes += plan->width[s->in] * (int64_t)sizeof(float);
     t.output_bytes = plan->width[PROA_REG_OUT_PART] * (int64_t)sizeof(float);
     return t;
 }

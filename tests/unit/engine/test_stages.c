@@ -262,12 +262,17 @@ static void test_draft_model(void **state)
     }
 }
 
-static void expect_refusal(proa_engine_options options, const char *text)
+static void expect_refusal_of(const char *path, proa_engine_options options, const char *text)
 {
     proa_engine *engine;
     proa_err err = {.status = PROA_OK};
-    assert_int_not_equal(proa_engine_open(&engine, GOLDEN "arch/llama3", &options, &err), PROA_OK);
+    assert_int_not_equal(proa_engine_open(&engine, path, &options, &err), PROA_OK);
     if (!strstr(err.text, text)) fail_msg("'%s' lacks '%s'", err.text, text);
+}
+
+static void expect_refusal(proa_engine_options options, const char *text)
+{
+    expect_refusal_of(GOLDEN "arch/llama3", options, text);
 }
 
 static void test_refusals(void **state)
@@ -278,6 +283,11 @@ static void test_refusals(void **state)
     expect_refusal((proa_engine_options){.pipeline_parallel = 33, .tensor_parallel = 2}, "must be 0 to 32");
     expect_refusal((proa_engine_options){.pipeline_parallel = 3},
                    "2 layers cannot be divided among 3 stages");
+    const char *shared = "those from layer 0 on share keys and values, so they are of one stage";
+    expect_refusal_of(GOLDEN "arch/gemma4_small", (proa_engine_options){.pipeline_parallel = 2}, shared);
+    expect_refusal_of(GOLDEN "arch/gemma3n", (proa_engine_options){.pipeline_parallel = 2}, shared);
+    shared = "4 stages (--pp): those from layer 2 on share keys";
+    expect_refusal_of(GOLDEN "arch/gemma3n_deep", (proa_engine_options){.pipeline_parallel = 4}, shared);
 }
 
 #define CASE(name, stages, generates)                                                                        \
@@ -294,7 +304,8 @@ int main(void)
         CASE(gemma3, 4, true),
         CASE(smollm3, 4, true),
         CASE(deepseek_v2, 3, true),
-        CASE(qwen3_5, 4, true), /* the first stage has no attention, so no keys and values */
+        CASE(qwen3_5, 4, true),      /* the first stage has no attention, so no keys and values */
+        CASE(gemma3n_deep, 3, true), /* streams and inputs of later layers go with the rows */
         CASE(byt5, 2, true),
         CASE(bart, 2, true),
         CASE(modernbert, 4, false),
