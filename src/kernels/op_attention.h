@@ -87,6 +87,39 @@ static inline int64_t proa_tree_slot(int64_t first, uint64_t seen, int64_t p)
     return first + PROA_LOWEST_BIT64(seen);
 }
 
+/* ---- sparse attention: the keys that rows have picked ---- */
+
+/* Where gather_keys puts them: row i has the pages [i * each, (i + 1) * each) of kv, each = ceil(most /
+ * PROA_PAGE_TOKENS), which pages names, and span[i]: row i, context = how many keys it picked. */
+typedef struct proa_picked_keys {
+    proa_kv kv;      /* of the type and shape of the pages that the keys come from */
+    proa_span *span; /* [rows] */
+    int32_t *pages;  /* [rows * each] */
+    int64_t rows;
+} proa_picked_keys;
+
+/* Rows whose keys are gathered at once. */
+#define PROA_PICKED_ROWS 32
+/* Numbers of 4 bytes that a row takes: `numbers` for each key, a span, the pages. */
+static inline int64_t proa_picked_numbers(int64_t most, int64_t numbers)
+{
+    int64_t pages = (most + PROA_PAGE_TOKENS - 1) / PROA_PAGE_TOKENS;
+    return pages * PROA_PAGE_TOKENS * numbers + pages + (int64_t)sizeof(proa_span) / 4;
+}
+
+/* The span of a row, spans being in the order of their rows; NULL: the row has none. */
+static inline const proa_span *proa_spans_find(const proa_spans *spans, int64_t row)
+{
+    int64_t low = 0, high = spans->count;
+    while (high - low > 1) {
+        int64_t middle = (low + high) / 2;
+        if (spans->span[middle].row <= row) low = middle;
+        else high = middle;
+    }
+    const proa_span *span = &spans->span[low];
+    return spans->count && row >= span->row && row < span->row + span->rows ? span : NULL;
+}
+
 /* ---- scores ---- */
 
 /* Relative positions that act on query and key (Transformer-XL, Dai et al. 2019; XLNet; DeBERTa, He et al. 2021). With

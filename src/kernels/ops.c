@@ -211,11 +211,18 @@ static int64_t lora_scratch(const proa_ctx_need *need)
     return need->rows * need->lora * 4;
 }
 
+/* pick_keys: the scores of as many rows as there are workers, or more. */
+static int64_t pick_scratch(const proa_ctx_need *need, int threads)
+{
+    return threads * need->keys * 4;
+}
+
 int64_t proa_ctx_scratch_bytes(const proa_ctx_need *need, int threads)
 {
     int64_t bytes = proa_max64(linear_scratch(need, threads), attend_scratch(need, threads));
     bytes = proa_max64(bytes, experts_scratch(need, threads));
     bytes = proa_max64(bytes, lora_scratch(need));
+    bytes = proa_max64(bytes, pick_scratch(need, threads));
     bytes = proa_max64(bytes, need->columns * PROA_SAMPLE_COLUMN_BYTES);
     return proa_round_up(proa_max64(bytes, threads * need->columns * 8), 4096);
 }

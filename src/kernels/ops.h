@@ -44,6 +44,7 @@ typedef struct proa_ctx_need {
     int64_t experts, chosen; /* E and k of a mixture of experts; experts 0: none */
     int64_t expert_width;    /* the larger of an expert's K and N */
     int64_t expert_ffn;      /* rows of an expert's `up`: 2F if gated, else F */
+    int64_t keys;            /* the longest context of pick_keys; 0: none */
     int64_t lora;            /* the most pieces * rank of a proa_lora; 0: no adapters */
 } proa_ctx_need;
 

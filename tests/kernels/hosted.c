@@ -535,6 +535,43 @@ static void attend(proa_ctx *c, proa_view y, proa_view q, const proa_kv *kv, con
     download_covered();
 }
 
+static void pick_keys(proa_ctx *c, int32_t *picked, proa_view q, proa_view w, const proa_kv *kv,
+                      const proa_spans *spans, int64_t most)
+{
+    PROA_UNUSED(c);
+    proa_spans s = cover_spans(spans, kv);
+    proa_kv pages = *kv;
+    cover(picked, q.shape[0] * most * 4), cover_narrow(q, true), cover_view(w);
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), s.seen = device_ptr(s.seen);
+    pages.k = device_ptr(kv->k), pages.v = device_ptr(kv->v);
+    device->ops->pick_keys(ctx(), device_ptr(picked), device_view(q), device_view(w), &pages, &s, most);
+    download_covered();
+}
+
+static void gather_keys(proa_ctx *c, const proa_picked_keys *to, const proa_kv *from, const proa_spans *spans,
+                        const int32_t *picked, int64_t most, int64_t first)
+{
+    PROA_UNUSED(c);
+    proa_spans s = cover_spans(spans, from);
+    proa_kv pages = *from;
+    proa_picked_keys out = *to;
+    const proa_span *last = &spans->span[spans->count - 1];
+    int64_t each = proa_ceil_div(most, PROA_PAGE_TOKENS);
+    int64_t bytes = to->rows * each * PROA_PAGE_TOKENS * from->head_dim * proa_dtype_bytes(from->dtype);
+    cover(to->kv.k, bytes), cover(to->span, to->rows * (int64_t)sizeof *to->span),
+        cover(to->pages, to->rows * each * 4);
+    if (to->kv.v != to->kv.k) cover(to->kv.v, bytes);
+    cover(picked, (last->row + last->rows) * most * 4);
+    upload_covered();
+    s.span = device_ptr(s.span), s.pages = device_ptr(s.pages), s.seen = device_ptr(s.seen);
+    pages.k = device_ptr(from->k), pages.v = device_ptr(from->v);
+    out.kv.k = device_ptr(to->kv.k), out.kv.v = device_ptr(to->kv.v);
+    out.span = device_ptr(to->span), out.pages = device_ptr(to->pages);
+    device->ops->gather_keys(ctx(), &out, &pages, &s, device_ptr(picked), most, first);
+    download_covered();
+}
+
 static void unfold(proa_ctx *c, proa_view y, proa_view x, const proa_spans *spans, int64_t width)
 {
     PROA_UNUSED(c);

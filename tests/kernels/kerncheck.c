@@ -98,6 +98,7 @@ static void check_table(tester *t, const options *o, proa_pool *const *pools, co
                                 .chosen = 8,
                                 .expert_width = 2048,
                                 .expert_ffn = 2 * 768,
+                                .keys = 256,
                                 .lora = 128};
     proa_err err = {0};
     bool ready = proa_ctx_init(&t->reference, proa_ops_cpu(PROA_ISA_GENERIC), pools[0], &need, &err) == PROA_OK;

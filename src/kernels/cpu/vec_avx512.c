@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/attend_plan.h"
 #include "kernels/cpu/overlay.h"
+#include "kernels/pick_plan.h"
 #include "kernels/cpu/vec_lora.h"
 #include "kernels/cpu/vec_pick.h"
 #include "kernels/cpu/vec_position.h"
@@ -38,6 +39,7 @@ void proa_overlay_vec_avx512(proa_ops *ops)
     ops->gated_delta = gated_delta;
     ops->selective_scan = selective_scan;
     ops->attend = proa_attend_avx512;
+    ops->pick_keys = proa_pick_keys_avx512;
     ops->log_sum_exp = log_sum_exp;
     ops->top_k = top_k;
 }

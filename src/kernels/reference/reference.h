@@ -54,6 +54,11 @@ void proa_reference_dot_groups(float *y, const proa_weight *w, int64_t n, int64_
 /* Packs row `row` of a source as row n of a weight in a format of coded.h: the f32 numbers that the codes stand for. */
 void proa_reference_pack_coded(const proa_weight *w, int64_t n, const proa_tensor_source *source, int64_t row);
 
+/* ---- picked.c ---- */
+
+proa_pick_keys_fn proa_pick_keys_reference;
+proa_gather_keys_fn proa_gather_keys_reference;
+
 /* ---- attention.c ---- */
 
 proa_rope_table_fn proa_rope_table_reference;

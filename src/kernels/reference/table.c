@@ -28,6 +28,8 @@ void proa_reference_fill(proa_ops *ops)
                       .kv_append = proa_kv_append_reference,
                       .rope_append = proa_rope_append_reference,
                       .attend = proa_attend_reference,
+                      .pick_keys = proa_pick_keys_reference,
+                      .gather_keys = proa_gather_keys_reference,
                       .act = proa_act_in_place_reference,
                       .act_mul = proa_act_mul_reference,
                       .route = proa_route_reference,

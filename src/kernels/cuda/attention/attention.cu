@@ -666,4 +666,5 @@ void gpu_fill_attention(proa_ops *ops)
 {
     ops->kv_append = kv_append, ops->rope_append = rope_append;
     ops->attend = attend_op;
+    gpu_fill_picked(ops);
 }

@@ -195,5 +195,7 @@ void gpu_attend_relative(gpu *g, const attention_task &t, proa_dtype rows, const
 /* With side keys, or of the first rows of each span alone: by tensor cores, else by the plain kernel (side.cu). */
 void gpu_attend_side(gpu *g, const attention_task &t, proa_dtype keys, const proa_attention &a,
                      const proa_spans *spans);
+/* The keys that rows pick (picked.cu). */
+void gpu_fill_picked(proa_ops *ops);
 
 #endif
