@@ -305,6 +305,16 @@ ROWS |= {
     "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
     "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
 }
+# Indexers that pick fewer keys than most rows have, with so many heads that no two scores are 0; of GLM-5 the second layer sees what the first one picked.
+SPARSE_MLA = dict(ROUTED_MLA, hidden_size=32, intermediate_size=40, num_hidden_layers=2, moe_intermediate_size=16, kv_lora_rank=16, q_lora_rank=16,
+                  qk_nope_head_dim=8, v_head_dim=8, index_topk=6, index_n_heads=16, index_head_dim=10)
+SPARSE_ROWS = ("deepseek_v32", "glm_moe_dsa")
+ROWS |= {
+    "deepseek_v32": lambda: transformers.DeepseekV32Config(
+        attention_bias=True, rope_parameters=dict(YARN, original_max_position_embeddings=32), **SPARSE_MLA),
+    "glm_moe_dsa": lambda: transformers.GlmMoeDsaConfig(
+        indexer_types=["full", "shared", "full"], **dict(SPARSE_MLA, num_hidden_layers=3, n_group=1)),
+}
 # Layers without a window have heads of another size, the last layer is one of them.
 GEMMA4 = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
           "head_dim": 12, "global_head_dim": 24, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB,
@@ -349,7 +359,7 @@ BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
-                               "gemma3n", "gemma3n_deep"), (7, 1, 70)
+                               "gemma3n", "gemma3n_deep", *SPARSE_ROWS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}

@@ -93,6 +93,7 @@
 #define PROA_HIDDEN_MAX           (1 << 17)        /* hidden size; Llama-3.1-405B has 16,384 */
 #define PROA_FFN_MAX              (1 << 20)        /* inner size of a feed-forward layer */
 #define PROA_HEADS_MAX            4096             /* attention heads of a layer */
+#define PROA_PICKED_MAX           16384            /* keys that a row of sparse attention sees */
 #define PROA_HEAD_DIM_MAX         1024             /* numbers of one head */
 #define PROA_CONTEXT_MAX          (1 << 24)        /* tokens of one sequence */
 #define PROA_BUCKETS_MAX          4096             /* buckets of relative positions (T5) */

@@ -163,6 +163,9 @@ static const struct size_range {
     SIZE(qk_nope, 0, PROA_HEAD_DIM_MAX),
     SIZE(qk_rope, 0, PROA_HEAD_DIM_MAX),
     SIZE(v_dim, 0, PROA_HEAD_DIM_MAX),
+    SIZE(index_heads, 0, PROA_HEADS_MAX),
+    SIZE(index_dim, 0, PROA_HEAD_DIM_MAX),
+    SIZE(index_topk, 0, PROA_PICKED_MAX),
     SIZE(key_heads, 0, PROA_HEADS_MAX),
     SIZE(value_heads, 0, PROA_HEADS_MAX),
     SIZE(key_dim, 0, PROA_STATE_DIM_MAX),
@@ -419,6 +422,9 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_NOPE: return c->qk_nope;
     case PROA_DIM_VALUE: return c->v_dim;
     case PROA_DIM_VALUES: return c->heads * c->v_dim;
+    case PROA_DIM_INDEX_Q: return c->index_heads * c->index_dim;
+    case PROA_DIM_INDEX: return c->index_dim;
+    case PROA_DIM_INDEX_HEADS: return c->index_heads;
     case PROA_DIM_CONTEXT: return c->context;
     case PROA_DIM_POSITIONS: return c->context + c->position_offset;
     case PROA_DIM_INPUT_POSITIONS: return proa_config_input_context(c) + c->position_offset;
@@ -552,6 +558,11 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_STREAM_MODES: return c->streams;
     case PROA_REG_STREAM_COEFS: return c->streams * c->streams;
     case PROA_REG_LAUREL: return c->laurel;
+    case PROA_REG_INDEX_Q: return proa_dim_size(c, PROA_DIM_INDEX_Q);
+    case PROA_REG_INDEX_K: return c->index_dim;
+    case PROA_REG_INDEX_W: return c->index_heads;
+    case PROA_REG_PICKED: return c->index_topk;
+    case PROA_REG_PICKED_KEYS: return proa_picked_numbers(c->index_topk, c->kv_heads * c->head_dim);
     case PROA_REG_OUT: return proa_dim_size(c, arch->outputs);
     case PROA_REG_NONE:
     case PROA_REG_COUNT: break;

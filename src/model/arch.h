@@ -70,7 +70,12 @@
     R(STREAM_COEFS, "stream_coefs")   /* [T, streams * streams] */                                           \
     R(LAUREL, "laurel")               /* [T, laurel] */                                                      \
     R(HEAD_STREAMS, "head_streams")   /* [S, streams * hidden] */                                            \
-    R(HEAD_OTHERS, "head_others")     /* [S, (streams - 1) * hidden] */
+    R(HEAD_OTHERS, "head_others")     /* [S, (streams - 1) * hidden] */                                      \
+    R(INDEX_Q, "index_q")             /* [T, index_heads * index_dim]: queries of the indexer, */            \
+    R(INDEX_K, "index_k")             /* [T, index_dim]: its keys, */                                        \
+    R(INDEX_W, "index_w")             /* [T, index_heads]: and the weights of its heads */                   \
+    R(PICKED, "picked")               /* [T, index_topk] int32: positions of the keys that it picked */      \
+    R(PICKED_KEYS, "picked_keys")     /* [PROA_PICKED_ROWS, ...]: these keys, of a few rows */
 
 typedef enum proa_reg {
 #define PROA_REG_ENUM(name, text) PROA_REG_##name,
@@ -117,6 +122,10 @@ typedef enum proa_reg {
     W(Q_NORM, "q_norm", NONE)                                                                                \
     W(K_NORM, "k_norm", NONE)                                                                                \
     W(V_NORM, "v_norm", NONE)                                                                                \
+    W(INDEX_Q, "index_q", NONE)                                                                              \
+    W(INDEX_K, "index_k", NONE)                                                                              \
+    W(INDEX_NORM, "index_norm", NONE)                                                                        \
+    W(INDEX_W, "index_w", NONE)                                                                              \
     W(O, "o", COLUMNS)                                                                                       \
     W(SINKS, "sinks", HEADS)                                                                                 \
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
@@ -218,6 +227,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(ROPE, "rope")                   /* rotates q and k of QKV */                                              \
     S(KV_APPEND, "kv_append")         /* k and v of QKV into this layer's pages */                              \
     S(ROPE_APPEND, "rope_append")     /* both, fused by the plan */                                             \
+    S(PICK_KEYS, "pick_keys")         /* INDEX_K normed, rotated and cached; PICKED = the keys for in */        \
     S(ATTEND, "attend")               /* A = attention of q of QKV over the sequence's pages */                 \
     S(GATE_HEADS, "gate_heads")       /* A *= sigmoid(the gates of QKV) */                                      \
     S(CONV_STATE, "conv_state")   /* out = act(causal convolution of in with w), over chunks of a prompt */     \
@@ -319,6 +329,7 @@ typedef enum proa_step_op {
     C(SHARED, c->shared_ffn > 0) /* beside the experts there is a shared one */                              \
     C(Q_LORA, c->q_lora > 0)     /* latent attention: q is of low rank */                                    \
     C(Q_WHOLE, c->q_lora == 0)                                                                               \
+    C(PICKS, proa_config_picks(c, layer)) /* the layer chooses the keys that its rows see */                 \
     C(SHARED_GATE, c->shared_gate)                                                                           \
     C(PRE_NORM, !c->post_norm) /* a sublayer reads a normed copy */                                          \
     C(POST_NORM, c->post_norm) /* the residual stream is normed after each sublayer */                       \
@@ -366,7 +377,7 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditi
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
      PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) |         \
-     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV) | PROA_IF(THRESHOLD) | PROA_IF(NO_THRESHOLD))
+     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV) | PROA_IF(THRESHOLD) | PROA_IF(NO_THRESHOLD) | PROA_IF(PICKS))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -397,6 +408,7 @@ enum proa_step_flags {
     PROA_BY_CHANNEL = 1 << 25, /* SELECTIVE_SCAN: Mamba-1's, B and C in PARAMS, rates in RATES */
     PROA_FACTOR = 1 << 24, /* LINEAR, LINEAR_GATED: times the configuration's factor of w, before the bias */
     PROA_OF_GLOBALS = 1 << 28, /* ATTEND: only the global rows of each sequence, over all keys of QKV */
+    PROA_OF_PICKED = 1 << 29,  /* ATTEND: a row sees only the keys that PICKED names */
     PROA_OF_BLOCKS = 1 << 27, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
@@ -438,7 +450,10 @@ typedef enum proa_dim {
     PROA_DIM_Q_HEADS, /* heads * (qk_nope + qk_rope) */
     PROA_DIM_LATENT,  /* kv_lora */
     PROA_DIM_NOPE,
-    PROA_DIM_VALUE,  /* v_dim */
+    PROA_DIM_VALUE,   /* v_dim */
+    PROA_DIM_INDEX_Q, /* index_heads * index_dim */
+    PROA_DIM_INDEX,   /* index_dim */
+    PROA_DIM_INDEX_HEADS,
     PROA_DIM_VALUES, /* heads * v_dim */
     PROA_DIM_CONTEXT,
     PROA_DIM_POSITIONS,       /* context + position_offset */
@@ -657,6 +672,8 @@ typedef struct proa_arch {
     A(phimoe)                                                                                                \
     A(deepseek_v2)                                                                                           \
     A(deepseek_v3)                                                                                           \
+    A(deepseek_v32)                                                                                          \
+    A(glm_moe_dsa)                                                                                           \
     A(glm4_moe_lite)                                                                                         \
     A(sarvam_mla)                                                                                            \
     A(kimi_k25)                                                                                              \

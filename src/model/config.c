@@ -273,6 +273,18 @@ proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, pr
     return PROA_OK;
 }
 
+bool proa_config_picks(const proa_config *c, int64_t layer)
+{
+    return c->index_topk > 0 && (layer < 0 || !c->picking_layers || c->picking_layers[layer]);
+}
+
+int64_t proa_config_picking(const proa_config *c, int64_t first, int64_t end)
+{
+    int64_t count = 0;
+    for (int64_t i = first; i < end; i++) count += proa_config_picks(c, i);
+    return count;
+}
+
 double proa_config_attention_scale(const proa_config *c, int64_t layer)
 {
     return c->layer_scaled ? c->attention_scale / (double)(layer + 1) : c->attention_scale;

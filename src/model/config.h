@@ -66,6 +66,13 @@ typedef struct proa_config {
     /* latent attention (MLA): the sizes of q's low rank (0: none), of the latent keys, of a head's query and key
      * without and with position, of its value. head_dim is kv_lora + qk_rope then, and there is one key head */
     int64_t q_lora, kv_lora, qk_nope, qk_rope, v_dim;
+    /* Sparse attention (DeepSeek V3.2): an indexer of index_heads heads of index_dim numbers picks for each row the
+     * index_topk keys that it sees; 0: it sees all. picking_layers[layer]: whether the layer has an indexer, else it
+     * sees what the last layer before it that has one has picked; NULL: all have. index_pairs: its positions rotate
+     * pairs. Its keys are in the pool's layers of the other shape, a key of one layer where those of Gemma 4 have keys
+     * and the next layer's where they have values. */
+    int64_t index_heads, index_dim, index_topk;
+    bool *picking_layers, index_pairs;
     bool rope_pairs;       /* positions rotate pairs, not halves */
     int64_t unused_layers; /* after the last one in the checkpoint: multi-token prediction */
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
@@ -263,6 +270,9 @@ PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const
 PROA_MUST_CHECK proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, proa_err *err);
 /* bos, pad, eos (a number or a list) and decoder_start_token_id; ids outside the vocabulary are none. */
 PROA_MUST_CHECK proa_status proa_config_read_ids(proa_config *c, const proa_json *json, proa_err *err);
+/* Whether the layer has an indexer; layer < 0: whether some layer has. And how many of [first, end) have. */
+bool proa_config_picks(const proa_config *c, int64_t layer);
+int64_t proa_config_picking(const proa_config *c, int64_t first, int64_t end);
 /* Whether the layer has an FFN, and of which kind; layer < 0: whether some layer has. */
 bool proa_config_has_ffn(const proa_config *c, int64_t layer);
 bool proa_config_has_experts(const proa_config *c, int64_t layer);

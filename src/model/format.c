@@ -213,11 +213,11 @@ static proa_wfmt stored_format(const proa_formats *f, const proa_param *param, b
     return f->rounds && !router && format == PROA_WFMT_BF16 ? PROA_WFMT_BF16DOT : format;
 }
 
-/* Small, and what a rounding changes is which experts are chosen, or what all later rows remember. */
+/* Small, and what a rounding changes is which experts or keys are chosen, or what all later rows remember. */
 static bool is_decisive(proa_weight_slot slot)
 {
     return slot == PROA_SLOT_ROUTER || slot == PROA_SLOT_SHARED_GATE || slot == PROA_SLOT_RATES ||
-           slot == PROA_SLOT_PARAMS;
+           slot == PROA_SLOT_PARAMS || slot == PROA_SLOT_INDEX_W;
 }
 
 /* The format of a weight: that of --dtype or --quant if one was given. Otherwise the host keeps what the checkpoint

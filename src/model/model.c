@@ -209,7 +209,9 @@ static void count_layers(proa_model *m)
     for (int32_t i = 0; i < stages; i++) {
         proa_layer_range layers = proa_stage_layers(&m->config, m->config.layers, i, stages);
         m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, m->arch->kind, layers));
+        int64_t picking = proa_config_picking(&m->config, layers.first, layers.end);
         other = (int32_t)proa_max64(other, proa_config_kv_layers(&m->config, layers.first, layers.end, true));
+        other = (int32_t)proa_max64(other, (picking + 1) / 2); /* two layers' keys of the indexer, as latent keys */
         int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);
         m->recurring = (int32_t)proa_max64(m->recurring, recurring);
     }
@@ -547,6 +549,7 @@ proa_ctx_need proa_model_need(const proa_model *m)
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);
     need.columns = m->plan.width[PROA_REG_OUT];
     need.lora = m->lora.columns;
+    need.keys = c->index_topk ? c->context : 0;
     return need;
 }
 

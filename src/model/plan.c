@@ -136,7 +136,7 @@ static bool lives_whole_step(const proa_plan *plan, int reg)
 {
     return reg == PROA_REG_X || reg == PROA_REG_KEPT || reg == PROA_REG_MEANS || reg == PROA_REG_ROPE ||
            reg == PROA_REG_LAYER_INPUTS || reg == PROA_REG_STREAMS || reg == PROA_REG_LOCAL_ROPE ||
-           reg == PROA_REG_BLOCK_ROPE || (reg == PROA_REG_OUT && plan->headless);
+           reg == PROA_REG_BLOCK_ROPE || reg == PROA_REG_PICKED || (reg == PROA_REG_OUT && plan->headless);
 }
 
 /* The registers that a step reads or writes beside in and out, up to PROA_REG_COUNT. */
@@ -150,6 +150,8 @@ static const proa_reg *registers_beside(const proa_step *s, bool ranks)
                           gates[] = {PROA_REG_U, PROA_REG_COUNT},
                           parted_gates[] = {PROA_REG_MOMENTS, PROA_REG_SUM_IN, PROA_REG_COUNT},
                           blocks[] = {PROA_REG_BLOCK_QKV, PROA_REG_COUNT},
+                          index[] = {PROA_REG_INDEX_K, PROA_REG_INDEX_W, PROA_REG_COUNT},
+                          picked[] = {PROA_REG_PICKED, PROA_REG_PICKED_KEYS, PROA_REG_COUNT},
                           rates[] = {PROA_REG_RATES, PROA_REG_COUNT}, mix[] = {PROA_REG_MIX, PROA_REG_COUNT},
                           channels[] = {PROA_REG_MIX, PROA_REG_PARAMS, PROA_REG_RATES, PROA_REG_COUNT},
                           experts[] = {PROA_REG_EXPERT_W, PROA_REG_EXPERT_IDS, PROA_REG_COUNT};
@@ -160,7 +162,9 @@ static const proa_reg *registers_beside(const proa_step *s, bool ranks)
     case PROA_STEP_JOIN_STREAMS: return others;
     case PROA_STEP_LINEAR_GATED: return gates;
     case PROA_STEP_GATE_SPARSE: return ranks ? parted_gates : none;
-    case PROA_STEP_ATTEND: return s->flags & PROA_OF_BLOCKS ? blocks : none;
+    case PROA_STEP_PICK_KEYS: return index;
+    case PROA_STEP_ATTEND:
+        return s->flags & PROA_OF_PICKED ? picked : s->flags & PROA_OF_BLOCKS ? blocks : none;
     case PROA_STEP_GATED_DELTA: return rates;
     case PROA_STEP_SELECTIVE_SCAN: return s->flags & PROA_BY_CHANNEL ? channels : mix;
     case PROA_STEP_ROUTE:
@@ -210,6 +214,7 @@ static int64_t reg_bytes(const proa_plan *plan, int reg)
                (reg == PROA_REG_OUT && !plan->headless);
     bool blocks = reg == PROA_REG_BLOCKS || reg == PROA_REG_BLOCK_QKV;
     int64_t rows = few ? plan->device_head_rows : blocks ? plan->block_rows : plan->rows_max;
+    if (reg == PROA_REG_PICKED_KEYS) rows = PROA_PICKED_ROWS;
     return proa_round_up(rows * plan->width[reg] * 4, 64);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2 and V3 (R1), GLM-4.7-Flash, Sarvam's larger mixture, Kimi K2.5's text model, Mistral
- * Small 4, MiniCPM 3: latent attention, and a mixture of experts with shared ones after some dense layers (MiniCPM 3
- * has dense ones only, with factors of embedding, branches and logits).
+ * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Sarvam's larger mixture, Kimi K2.5's text
+ * model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some dense layers
+ * (MiniCPM 3 has dense ones only, with factors of embedding, branches and logits).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
@@ -10,12 +10,17 @@
  * of the same width, and the pages hold kv_lora + qk_rope numbers a token, which are its values too. Scores are scaled
  * by the size of the heads that the checkpoint names.
  *
+ * Sparse attention (DeepSeek V3.2, 2025; GLM-5): a row sees only the index_topk keys that an indexer scores highest. It
+ * has queries of its own, made from the low rank of q, one key for a token, and a weight for each of its heads. In some
+ * layers of GLM-5 rows see what an earlier layer picked.
+ *
  * Routing: V2 takes the best of a softmax, V3 of sigmoids with a correction that only chooses; both may limit the
  * choice to the best groups; Mistral's is a softmax in groups. It also scales queries by their positions. Facts:
- * transformers' modeling_{deepseek_v2,deepseek_v3,glm4_moe_lite,kimi_k25,mistral4,minicpm3}.py,
- * configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
+ * transformers' modeling_{deepseek_v2,deepseek_v3,deepseek_v32,glm4_moe_lite,glm_moe_dsa,kimi_k25,mistral4,
+ * minicpm3}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
 #include "model/arch/llama_rows.h"
 
+#include "base/checked.h"
 #include <math.h>
 
 #define STACK PROA_STACK_DECODER
@@ -44,14 +49,23 @@
     INTEGER   ("n_routed_experts",         experts,        1, EXPERTS,  COUNT),   \
     INTEGER   ("moe_intermediate_size",    expert_ffn,     1, FFN,      SIZE),    \
     INTEGER   ("num_nextn_predict_layers", unused_layers,  0, LAYERS,   0)
-static const proa_key keys[] = {
+static const proa_key v2_keys[] = {
     COMMON_KEYS,
-    INTEGER   ("q_lora_rank",              q_lora,         0, HIDDEN,   0),
-    REQUIRED  ("kv_lora_rank",             kv_lora,        HEAD_DIM),
-    REQUIRED  ("qk_nope_head_dim",         qk_nope,        HEAD_DIM),
-    REQUIRED  ("qk_rope_head_dim",         qk_rope,        HEAD_DIM),
-    REQUIRED  ("v_head_dim",               v_dim,          HEAD_DIM),
-    ROUTED_KEYS(0, 0),
+    SIZES     (1536, 512, 128, 64, 128),
+    ROUTED_KEYS(64, 1407),
+    END_KEYS};
+static const proa_key v3_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  4096),
+    SIZES     (1536, 512, 128, 64, 128),
+    ROUTED_KEYS(256, 2048),
+    END_KEYS};
+static const proa_key glm_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  202752),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    SIZES     (768, 512, 192, 64, 256),
+    ROUTED_KEYS(64, 1536),
     END_KEYS};
 static const proa_key sarvam_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  4096),
@@ -59,6 +73,27 @@ static const proa_key sarvam_keys[] = {
     SIZES     (0, 512, 128, 64, 128),
     INTEGER   ("num_experts",              experts,        1, EXPERTS,  0), /* its name in published files */
     ROUTED_KEYS(128, 2048),
+    END_KEYS};
+#define INDEX_KEYS(COUNT) \
+    INTEGER   ("index_topk",               index_topk,     1, CONTEXT,  2048),       \
+    INTEGER   ("index_head_dim",           index_dim,      1, HEAD_DIM, 128),        \
+    INTEGER   ("index_n_heads",            index_heads,    1, HEADS,    COUNT)
+static const proa_key v32_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  163840),
+    SIZES     (1536, 512, 128, 64, 128),
+    INTEGER   ("num_experts",              experts,        1, EXPERTS,  0), /* an older name */
+    ROUTED_KEYS(256, 2048),
+    INDEX_KEYS(64),
+    END_KEYS};
+static const proa_key glm_dsa_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  202752),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    SIZES     (2048, 512, 192, 64, 256),
+    INTEGER   ("num_experts",              experts,        1, EXPERTS,  0),
+    ROUTED_KEYS(256, 2048),
+    INDEX_KEYS(32),
     END_KEYS};
 static const proa_key mistral_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  1048576),
@@ -119,9 +154,17 @@ static const proa_name mistral_tensors[] = {
     EXPERTS_OF(APART,   "%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN,   HIDDEN),
     EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
     TENSORS};
-static const proa_name v3_tensors[] = {
-    APART_TENSORS,
-    VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias", CORRECTION, EXPERTS),
+#define V3_TENSORS \
+    APART_TENSORS, \
+    VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias", CORRECTION, EXPERTS)
+static const proa_name v3_tensors[] = {V3_TENSORS, TENSORS};
+static const proa_name sparse_tensors[] = {
+    V3_TENSORS,
+    MATRIX_IF(PICKS, LAYER "self_attn.indexer.wq_b.weight",         INDEX_Q,      INDEX_Q,     Q_LORA),
+    MATRIX_IF(PICKS, LAYER "self_attn.indexer.wk.weight",           INDEX_K,      INDEX,       HIDDEN),
+    VECTOR_IF(PICKS, LAYER "self_attn.indexer.k_norm.weight",       INDEX_NORM,   INDEX),
+    VECTOR_IF(PICKS, LAYER "self_attn.indexer.k_norm.bias",         INDEX_NORM_B, INDEX),
+    MATRIX_IF(PICKS, LAYER "self_attn.indexer.weights_proj.weight", INDEX_W,      INDEX_HEADS, HIDDEN),
     TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
@@ -132,29 +175,38 @@ static const char *const unused[] = {"vision_tower.", "mm_projector.", "multi_mo
                                      "model.mm_projector.", "model.multi_modal_projector.", NULL};
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
-static const proa_step layer[] = {
-    NORM        (X, N,    ATTN_NORM),
-    LINEAR      (N, QD,   Q_DOWN,      IF(Q_LORA)),
-    NORM_IF     (Q_LORA, QD, QD, Q_DOWN_NORM),
-    LINEAR      (QD, QH,  Q,           IF(Q_LORA)),
-    LINEAR      (N, QH,   Q,           IF(Q_WHOLE)),
-    HEADS_LINEAR(QH, QKV, Q_LATENT,    KEEP),
-    LINEAR      (N, QKV,  KV_DOWN,     OF_K),
-    K_NORM      (K_NORM),
-    SCALE_QUERIES(0),
-    STEP_BARE   (ROPE, QKV, QKV,       PROA_INTERLEAVED | IF(ROPE_PAIRS)),
-    ROTATE_IF   (ROPE_HALVES),
-    KV_APPEND,
-    ATTEND,
-    HEADS_LINEAR(A, AV,   V_UP,        0),
-    LINEAR      (AV, X,   O,           ADD | RESIDUAL),
-    NORM        (X, N,    FFN_NORM),
-    LINEAR_GATED(N, F,    UP,          IF(DENSE)),
-    LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),
-    LLAMA_EXPERTS,
-    LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),
-    LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)),
-    END};
+#define BEFORE_ATTENTION \
+    NORM        (X, N,    ATTN_NORM),                                   \
+    LINEAR      (N, QD,   Q_DOWN,      IF(Q_LORA)),                     \
+    NORM_IF     (Q_LORA, QD, QD, Q_DOWN_NORM),                          \
+    LINEAR      (QD, QH,  Q,           IF(Q_LORA)),                     \
+    LINEAR      (N, QH,   Q,           IF(Q_WHOLE)),                    \
+    HEADS_LINEAR(QH, QKV, Q_LATENT,    KEEP),                           \
+    LINEAR      (N, QKV,  KV_DOWN,     OF_K),                           \
+    K_NORM      (K_NORM),                                               \
+    SCALE_QUERIES(0),                                                   \
+    STEP_BARE   (ROPE, QKV, QKV,       PROA_INTERLEAVED | IF(ROPE_PAIRS)), \
+    ROTATE_IF   (ROPE_HALVES),                                          \
+    KV_APPEND
+#define BEHIND_ATTENTION \
+    HEADS_LINEAR(A, AV,   V_UP,        0),                              \
+    LINEAR      (AV, X,   O,           ADD | RESIDUAL),                 \
+    NORM        (X, N,    FFN_NORM),                                    \
+    LINEAR_GATED(N, F,    UP,          IF(DENSE)),                      \
+    LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),     \
+    LLAMA_EXPERTS,                                                      \
+    LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),       \
+    LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)), \
+    END
+static const proa_step layer[] = {BEFORE_ATTENTION, ATTEND, BEHIND_ATTENTION};
+static const proa_step sparse_layer[] = {
+    BEFORE_ATTENTION,
+    LINEAR       (QD, INDEX_Q, INDEX_Q, IF(PICKS)),
+    LINEAR       (N,  INDEX_K, INDEX_K, IF(PICKS)),
+    LINEAR       (N,  INDEX_W, INDEX_W, IF(PICKS)),
+    PICK_KEYS    (INDEX_NORM),
+    ATTEND_PICKED,
+    BEHIND_ATTENTION};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
@@ -174,8 +226,8 @@ static proa_status read_expert_layers(proa_config *c, const proa_json *json, int
 static proa_status read_router(proa_config *c, const proa_json *json, proa_err *err)
 {
     double scale = c->router.scale > 0 ? (double)c->router.scale : 1;
-    int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = c->shared_ffn, groups = 0,
-            chosen_groups = 0;
+    int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = c->shared_ffn,
+            groups = c->router.groups, chosen_groups = c->router.chosen_groups;
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&shared, json, "n_shared_experts", 0, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
@@ -206,6 +258,7 @@ static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_
 {
     c->gated = true;
     c->kv_heads = 1;
+    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
     c->head_dim = c->kv_lora + c->qk_rope;
     c->rotary_dim = c->qk_rope;
     PROA_TRY(read_expert_layers(c, json, dense, arena, err));
@@ -221,6 +274,7 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
     proa_str method = {"greedy", 6};
     PROA_TRY(proa_json_get_str(&method, json, "topk_method", err));
     c->rope_pairs = true;
+    c->shared_ffn = 2;
     PROA_TRY(finish_deepseek(c, json, 0, arena, err));
     c->router.group_best = 1;
     if (proa_str_is(method, "greedy")) c->router.groups = 0;
@@ -228,13 +282,88 @@ static proa_status finish_v2(proa_config *c, const proa_json *json, proa_arena *
     return PROA_OK;
 }
 
+/* What DeepSeek V3's class has where the file does not say it; 0 groups: as many as that. */
 static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
+    if (!c->router.groups) c->router.groups = 8, c->router.chosen_groups = 4;
     c->router.renormalise = true;
-    PROA_TRY(finish_deepseek(c, json, 0, arena, err));
+    c->router.scale = 2.5f;
+    c->shared_ffn = 1;
+    PROA_TRY(finish_deepseek(c, json, 3, arena, err));
     c->router.kind = PROA_ROUTER_SIGMOID;
     c->router.group_best = 2;
     return PROA_OK;
+}
+
+/* The indexer of sparse attention. */
+static proa_status finish_index(proa_config *c, proa_err *err)
+{
+    if (c->q_lora == 0) return PROA_FAIL(err, INVALID, "sparse attention needs a 'q_lora_rank'");
+    if (c->index_dim < c->qk_rope)
+        return PROA_FAIL(err, INVALID, "'index_head_dim' is %lld, less than the %lld rotated numbers",
+                         (long long)c->index_dim, (long long)c->qk_rope);
+    c->index_topk = proa_min64(c->index_topk, c->context);
+    c->other_kv_heads = 1;
+    c->other_head_dim = c->index_dim;
+    return PROA_OK;
+}
+
+static proa_status finish_v32(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope_pairs = true;
+    PROA_TRY(finish_v3(c, json, arena, err));
+    PROA_TRY(proa_config_read_ffn_types(c, json, err));
+    return finish_index(c, err);
+}
+
+/* What the letter, or the word, says of a layer's indexer. */
+static proa_status set_picking(proa_config *c, int64_t at, proa_str type, proa_err *err)
+{
+    c->picking_layers[at] = proa_str_is(type, "full") || proa_str_is(type, "F");
+    if (!c->picking_layers[at] && !proa_str_is(type, "shared") && !proa_str_is(type, "S"))
+        return PROA_FAIL(err, UNSUPPORTED, "the indexer of layer %lld is '%.*s'", (long long)at,
+                         (int)type.len, type.ptr);
+    return PROA_OK;
+}
+
+/* One entry for each layer: a list of words, or a string of letters. */
+static proa_status read_picking_types(proa_config *c, const proa_json *types, proa_err *err)
+{
+    proa_str letters = proa_json_str(types);
+    bool list = proa_json_kind(types) == PROA_JSON_ARRAY;
+    int64_t count = list ? proa_json_len(types) : (int64_t)letters.len;
+    if (count != c->layers)
+        return PROA_FAIL(err, INVALID, "%lld types of indexers for %lld layers", (long long)count,
+                         (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++) {
+        proa_str type = list ? proa_json_str(proa_json_at(types, i)) : (proa_str){letters.ptr + i, 1};
+        PROA_TRY(set_picking(c, i, type, err));
+    }
+    return PROA_OK;
+}
+
+/* GLM-5: layers may see the keys that an earlier one picked. */
+static proa_status read_picking_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *types = proa_json_get(json, "indexer_types");
+    int64_t step = 1, offset = 2;
+    if (!types) types = proa_json_get(json, "index_topk_pattern");
+    PROA_TRY(proa_json_get_int(&step, json, "index_topk_freq", INT32_MIN, INT32_MAX, err));
+    PROA_TRY(proa_json_get_int(&offset, json, "index_skip_topk_offset", INT32_MIN, INT32_MAX, err));
+    c->picking_layers = PROA_ARENA_NEW(arena, bool, c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        c->picking_layers[i] = proa_max64(i - offset + 1, 0) % proa_max64(step, 1) == 0;
+    if (types) PROA_TRY(read_picking_types(c, types, err));
+    if (c->picking_layers[0]) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "the first layer has no indexer");
+}
+
+static proa_status finish_glm_dsa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->router.groups = c->router.chosen_groups = 1;
+    c->index_pairs = true;
+    PROA_TRY(finish_v32(c, json, arena, err));
+    return read_picking_layers(c, json, arena, err);
 }
 
 /* Sarvam's larger mixture: DeepSeek V3, whose numbers published files have under other names. */
@@ -268,7 +397,6 @@ static proa_status finish_mistral(proa_config *c, const proa_json *json, proa_ar
     const proa_json *rope = proa_json_get(json, "rope_parameters");
     if (!rope) rope = proa_json_get(json, "rope_scaling");
     if (!rope) set_mistral_rope(c, &beta);
-    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
     c->shared_ffn = 1;
     c->router.renormalise = true;
     c->router.chosen = 4;
@@ -286,7 +414,6 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
 {
     int64_t base = proa_config_is_null(json, "dim_model_base") ? c->hidden : 256;
     PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
-    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
     if (c->v_dim == 0) c->v_dim = c->hidden / c->heads;
     c->logit_scale = (double)base / (double)c->hidden;
     c->residual_scale = proa_config_is_null(json, "scale_depth") ? 1
@@ -299,7 +426,7 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
 /* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. */
 static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    if (!proa_json_get(json, "rms_norm_eps")) c->norm_eps = 1e-5;
+    c->shared_ffn = 1;
     c->router.renormalise = true;
     c->router.chosen = 4;
     c->router.scale = 1.8f;
@@ -313,20 +440,27 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
 #define ROW_OF(type, classes, keylist, tensors, finisher) \
     .name = type, .model_type = type, .hf = classes, DECODER(RMS), .keys = keylist, .names = tensors,        \
     .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher
-#define ROW(type, class, tensors, finisher) {ROW_OF(type, STRINGS(class), keys, tensors, finisher)}
+#define ROW(type, class, keylist, tensors, finisher) {ROW_OF(type, STRINGS(class), keylist, tensors, finisher)}
 #define IN_MULTIMODAL .text_config = "text_config", .prefix_aliases = text_aliases, .unused_parts = unused
 
-const proa_arch proa_arch_deepseek_v2 = ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_tensors, finish_v2);
-const proa_arch proa_arch_deepseek_v3 = ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_tensors, finish_v3);
+const proa_arch proa_arch_deepseek_v2 = ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_keys, v2_tensors, finish_v2);
+const proa_arch proa_arch_deepseek_v3 = ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_keys, v3_tensors, finish_v3);
 const proa_arch proa_arch_glm4_moe_lite =
-    ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", v3_tensors, finish_glm);
+    ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", glm_keys, v3_tensors, finish_glm);
+#define SPARSE_ROW(type, class, keylist, finisher) \
+    {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keylist, .names = sparse_tensors, \
+     .ignored = ignored, .stacks = {CAUSAL(embed, sparse_layer)}, .head = head, .finish = finisher}
+const proa_arch proa_arch_deepseek_v32 =
+    SPARSE_ROW("deepseek_v32", "DeepseekV32ForCausalLM", v32_keys, finish_v32);
+const proa_arch proa_arch_glm_moe_dsa =
+    SPARSE_ROW("glm_moe_dsa", "GlmMoeDsaForCausalLM", glm_dsa_keys, finish_glm_dsa);
 /* transformers 5 has no class of its own for it: it saves that of DeepSeek V3. */
 const proa_arch proa_arch_sarvam_mla = {
     ROW_OF("sarvam_mla", STRINGS("SarvamMLAForCausalLM", "DeepseekV3ForCausalLM"), sarvam_keys, v3_tensors,
            finish_sarvam)};
 const proa_arch proa_arch_kimi_k25 = {
-    ROW_OF("kimi_k25", STRINGS("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"), keys, v3_tensors,
-           finish_v3), IN_MULTIMODAL};
+    ROW_OF("kimi_k25", STRINGS("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"), v3_keys,
+           v3_tensors, finish_v3), IN_MULTIMODAL};
 /* Alone, and as the text model of a Mistral 3. */
 const proa_arch proa_arch_mistral4 = {
     ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,

@@ -141,6 +141,10 @@
  * KV_APPEND             k and v of QKV [T, K] each are written to this layer's KV pages
  * ATTEND                A = softmax(scale q k^T + bias, mask) v  [T, Q], over the sequence's KV pages
  *                       with relative positions (REL_EMBED, REL) over the keys and values of QKV itself
+ * PICK_KEYS(W)          INDEX_K [T, index_dim] = LayerNorm(INDEX_K) * W + bias, rotated, and written to this layer's
+ *                       pages of the indexer; INDEX_Q [T, index_heads index_dim] rotated; PICKED [T, index_topk] = the
+ *                       positions of the keys with the largest sum over the heads of INDEX_W relu(INDEX_Q INDEX_K)
+ * ATTEND_PICKED         ATTEND over these keys alone
  * SPAN_MEAN(IN, OUT, flags) the first row of each sequence of OUT = the mean of its rows of IN [T, H]
  * BLOCK_SUMS(IN, OUT)   OUT [T / side_block, H] = the sums of the rows of each block of rows of a sequence, IN [T, H]
  * NORM_BLOCKS(IN, OUT, W), LINEAR_BLOCKS(IN, OUT, W)
@@ -229,6 +233,8 @@
 #define ROTATE_BLOCK                  STEP_BARE(ROPE, QKV, QKV, PROA_BLOCK)
 #define KV_APPEND                     STEP_BARE(KV_APPEND, QKV, NONE, 0)
 #define ATTEND                        STEP_BARE(ATTEND, QKV, A, 0)
+#define PICK_KEYS(W)                  STEP(PICK_KEYS, INDEX_Q, PICKED, W, IF(PICKS))
+#define ATTEND_PICKED                 STEP_BARE(ATTEND, QKV, A, PROA_OF_PICKED)
 #define SPAN_MEAN(IN, OUT, flags)     STEP_BARE(SPAN_MEAN, IN, OUT, flags)
 #define BLOCK_SUMS(IN, OUT)           STEP_BARE(BLOCK_SUMS, IN, OUT, IF(SIDE_BLOCKS))
 #define NORM_BLOCKS(IN, OUT, W)       STEP(NORM, IN, OUT, W, PROA_OF_BLOCKS | IF(SIDE_BLOCKS))

@@ -101,13 +101,28 @@ static void remove_layers(const proa_plan *plan, proa_params *p, proa_stack_id s
     }
 }
 
+/* A layer that sees the keys which an earlier one picked is in one stage with it: what was picked is not sent. */
+static proa_status check_picks(const proa_config *c, int64_t layers, int32_t stages, proa_err *err)
+{
+    for (int32_t stage = 0; stage < stages && c->index_topk; stage++) {
+        int64_t first = proa_stage_layers(c, layers, stage, stages).first;
+        if (!proa_config_picks(c, first))
+            return PROA_FAIL(
+                err, UNSUPPORTED,
+                "layer %lld sees the keys that the layer before it picked, which would be in another of "
+                "%d stages (--pp)",
+                (long long)first, stages);
+    }
+    return PROA_OK;
+}
+
 static proa_status check_layers(const proa_config *c, int64_t layers, int32_t stages, proa_err *err)
 {
     int64_t shared = first_shared(c, layers);
     if (layers > 0 && layers < stages)
         return PROA_FAIL(err, UNSUPPORTED, "%lld layers cannot be divided among %d stages (--pp)",
                          (long long)layers, stages);
-    if (shared >= stages - 1) return PROA_OK;
+    if (shared >= stages - 1) return check_picks(c, layers, stages, err);
     return PROA_FAIL(err, UNSUPPORTED,
                      "%lld layers cannot be divided among %d stages (--pp): those from layer %lld on share "
                      "keys and values, so they are of one stage",

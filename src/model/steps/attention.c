@@ -233,6 +233,94 @@ static bool find_side_keys(const proa_step_frame *f, const proa_step *s, proa_vi
     return true;
 }
 
+/* ---- sparse attention ---- */
+
+static const float INDEX_NORM_EPS = 1e-6f; /* modeling_deepseek_v32.py: not the configuration's */
+
+/* The longest context of the pass, or more. */
+static int64_t longest_context(const proa_step_frame *f)
+{
+    const proa_spans *spans = &f->host_batch->self;
+    int64_t longest = 0;
+    if (f->batch->self.context_max > 0) return f->batch->self.context_max;
+    for (int64_t i = 0; i < spans->count; i++) longest = proa_max64(longest, spans->span[i].context);
+    return longest;
+}
+
+/* Whether some row sees more keys than are picked. If none does, attention is that over all of them. */
+static bool picks_keys(const proa_step_frame *f)
+{
+    return longest_context(f) > f->m->config.index_topk;
+}
+
+/* The pages of the indexer, which are keys alone: two layers share what the pool has for one of the other shape. */
+static proa_kv index_pages(const proa_step_frame *f)
+{
+    const proa_model *m = f->m;
+    int64_t own = proa_config_picking(&m->config, m->plan.layers[PROA_STACK_DECODER].first, f->layer);
+    proa_kv kv = f->kv[m->kv_layers - m->other_kv_layers + own / 2];
+    if (own % 2) kv.k = kv.v;
+    else kv.v = kv.k;
+    return kv;
+}
+
+void proa_do_pick_keys(const proa_step_frame *f, const proa_step *s)
+{
+    const proa_config *c = &f->m->config;
+    proa_ctx *ctx = &f->m->ctx;
+    int64_t end = f->first + f->rows;
+    proa_view k = proa_frame_register(f, PROA_REG_INDEX_K), table = rope_of_layer(f);
+    proa_view weight = proa_param_values(proa_frame_param(f, s->w)),
+              bias = proa_param_values(proa_frame_param(f, s->w + 1));
+    proa_kv pages = index_pages(f);
+    ctx->ops->layer_norm(ctx, k, k, weight, bias, INDEX_NORM_EPS);
+    ctx->ops->rope(ctx, proa_view_heads(k, 1), table, c->index_pairs);
+    proa_view keys = proa_view_heads(proa_frame_rows(f, PROA_REG_INDEX_K, end), 1);
+    ctx->ops->kv_append(ctx, &pages, keys, keys, &f->batch->self);
+    if (!picks_keys(f)) return;
+    ctx->ops->rope(ctx, proa_view_heads(proa_frame_register(f, s->in), c->index_heads), table, c->index_pairs);
+    ctx->ops->pick_keys(ctx, proa_frame_rows(f, s->out, end).data,
+                        proa_view_heads(proa_frame_rows(f, s->in, end), c->index_heads),
+                        proa_frame_rows(f, PROA_REG_INDEX_W, end), &pages, &f->batch->self, c->index_topk);
+}
+
+/* Where PICKED_KEYS holds the keys of `rows` rows: keys, spans, pages. Latent keys are the values, too. */
+static proa_picked_keys picked_keys(const proa_step_frame *f, const proa_kv *from, int64_t rows)
+{
+    const proa_config *c = &f->m->config;
+    int64_t pages = proa_ceil_div(c->index_topk, PROA_PAGE_TOKENS);
+    char *at = proa_frame_rows(f, PROA_REG_PICKED_KEYS, PROA_PICKED_ROWS).data;
+    proa_picked_keys to = {.kv = *from, .rows = rows};
+    to.kv.k = to.kv.v = at;
+    at += PROA_PICKED_ROWS * pages * PROA_PAGE_TOKENS * from->kv_heads * from->head_dim * (int64_t)sizeof(float);
+    to.span = (proa_span *)(void *)at;
+    to.pages = (int32_t *)(void *)(at + PROA_PICKED_ROWS * (int64_t)sizeof *to.span);
+    return to;
+}
+
+/* Attention of each row over the keys that it picked, some rows at a time. */
+static void attend_picked(const proa_step_frame *f, proa_view y, proa_view q, const proa_kv *kv,
+                          const proa_attention *a)
+{
+    const proa_config *c = &f->m->config;
+    proa_ctx *ctx = &f->m->ctx;
+    const int32_t *picked = proa_frame_rows(f, PROA_REG_PICKED, f->first + f->rows).data;
+    int64_t longest = proa_min64(longest_context(f), c->index_topk), end = f->first + f->rows;
+    for (int64_t first = f->first, rows; first < end; first += rows) {
+        rows = proa_min64(PROA_PICKED_ROWS, end - first);
+        proa_picked_keys to = picked_keys(f, kv, rows);
+        const proa_spans spans = {.span = to.span,
+                                  .count = rows,
+                                  .pages = to.pages,
+                                  .rows_max = 1,
+                                  .rows_min = 1,
+                                  .context_max = (int32_t)longest};
+        ctx->ops->gather_keys(ctx, &to, kv, &f->batch->self, picked, c->index_topk, first);
+        ctx->ops->attend(ctx, proa_view_rows(y, first, first + rows), proa_view_rows(q, first, first + rows),
+                         &to.kv, &spans, a);
+    }
+}
+
 /* Attention over the pages, or over the keys and values of the same rows where a model needs no pages. Prefixes of
  * prompts (GLM) run in a second call, since their rows see each other in both directions. */
 void proa_do_attend(const proa_step_frame *f, const proa_step *s)
@@ -254,6 +342,10 @@ void proa_do_attend(const proa_step_frame *f, const proa_step *s)
     if (a.relative) relative.types = c->segments ? f->batch->types : NULL;
     if (find_side_keys(f, s, qkv, &side)) a.side = &side;
     proa_kv kv = a.relative || proa_frame_attends_without_pages(f) ? self_rows(f, qkv) : self_pages(f);
+    if (s->flags & PROA_OF_PICKED && picks_keys(f)) {
+        attend_picked(f, y, q, &kv, &a);
+        return;
+    }
     proa_spans spans = f->batch->self;
     spans.count -= f->batch->prefixes;
     if (spans.count) f->m->ctx.ops->attend(&f->m->ctx, y, q, &kv, &spans, &a);

@@ -44,6 +44,7 @@ proa_step_fn proa_do_gate_heads;
 proa_step_fn proa_do_rope;
 proa_step_fn proa_do_kv_append;
 proa_step_fn proa_do_rope_append;
+proa_step_fn proa_do_pick_keys;
 proa_step_fn proa_do_attend;
 proa_step_fn proa_do_cross_append;
 proa_step_fn proa_do_cross_attend;

@@ -36,6 +36,9 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_ROUTER: /* so that roundings do not choose experts */
     case PROA_REG_EXPERT_W:
     case PROA_REG_EXPERT_IDS:
+    case PROA_REG_INDEX_W: /* nor keys */
+    case PROA_REG_PICKED:
+    case PROA_REG_PICKED_KEYS:
     case PROA_REG_GATE:
     case PROA_REG_LAYER_INPUTS:
     case PROA_REG_LAYER_PROJECT:

@@ -25,6 +25,7 @@ static proa_step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_ROPE] = proa_do_rope,
     [PROA_STEP_KV_APPEND] = proa_do_kv_append,
     [PROA_STEP_ROPE_APPEND] = proa_do_rope_append,
+    [PROA_STEP_PICK_KEYS] = proa_do_pick_keys,
     [PROA_STEP_ATTEND] = proa_do_attend,
     [PROA_STEP_GATE_HEADS] = proa_do_gate_heads,
     [PROA_STEP_CONV_STATE] = proa_do_conv_state,

@@ -298,8 +298,24 @@ static proa_status finish_llama(const proa_gguf *g, const proa_gguf_arch *arch, 
 
 /* The sizes of DeepSeek's heads: those that attention has with the latent row as keys and values are other ones, and
  * files that have these name the heads' own by keys with "_mla". */
+static bool has_key(const proa_gguf *g, const proa_gguf_arch *arch, const char *key)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.%s", arch->name, key);
+    return proa_gguf_find(g, full) != NULL;
+}
+
 static proa_status finish_deepseek(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
+    /* What a file that lacks a key has none of, whatever the class of config.json takes then. */
+    static const struct {
+        const char *key, *name, *value;
+    } absent[] = {{"attention.q_lora_rank", "q_lora_rank", "null"},
+                  {"expert_shared_count", "n_shared_experts", "0"},
+                  {"expert_group_count", "n_group", "1"},
+                  {"expert_group_used_count", "topk_group", "1"},
+                  {"leading_dense_block_count", "first_k_dense_replace", "0"},
+                  {"expert_weights_scale", "routed_scaling_factor", "1.0"}};
     int64_t key = 0, value = 0, rope = 0;
     PROA_TRY(proa_gguf_arch_int(&key, g, arch, "attention.key_length", err));
     PROA_TRY(proa_gguf_arch_int(&value, g, arch, "attention.value_length", err));
@@ -311,6 +327,9 @@ static proa_status finish_deepseek(const proa_gguf *g, const proa_gguf_arch *arc
                          (long long)key, (long long)rope);
     proa_gguf_put_int(json, "qk_nope_head_dim", key - rope);
     proa_gguf_put_int(json, "v_head_dim", value);
+    for (size_t i = 0; i < PROA_COUNT(absent); i++)
+        if (!has_key(g, arch, absent[i].key))
+            proa_buf_printf(json, ", \"%s\": %s", absent[i].name, absent[i].value);
     return proa_gguf_put_rope(json, g, arch, err);
 }
 

@@ -137,7 +137,9 @@ static const char *const models[] = {GOLDEN "arch/bloom",
                                      GOLDEN "arch/nemotron_h_moe",
                                      GOLDEN "arch/mamba2",
                                      GOLDEN "arch/mamba",
-                                     GOLDEN "arch/jamba"};
+                                     GOLDEN "arch/jamba",
+                                     GOLDEN "arch/deepseek_v32",
+                                     GOLDEN "arch/glm_moe_dsa"};
 
 static int64_t length_of(int64_t context)
 {

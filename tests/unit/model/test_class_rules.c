@@ -236,6 +236,49 @@ static void latent_classes(void **state)
             PROA_UNSUPPORTED, "biases");
 }
 
+/* picks: for each layer, 'F' if it has an indexer. */
+static void check_picking(const char *more, const char *picks)
+{
+    fixture f;
+    read_class(&f, "GlmMoeDsaForCausalLM", more);
+    for (int i = 0; i < 8; i++)
+        if (proa_config_picks(&f.c, i) != (picks[i] == 'F')) fail_msg("%s: layer %d", more, i);
+    proa_arena_release(&f.arena);
+}
+
+/* What the classes of DeepSeek V3, V3.2 and GLM-5 have where a file lacks it, and the layers of the last that share. */
+static void sparse_classes(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "DeepseekV3ForCausalLM", "\"model_type\":\"deepseek_v3\",");
+    assert_int_equal(f.c.router.groups, 8);
+    assert_int_equal(f.c.router.chosen_groups, 4);
+    assert_int_equal(f.c.shared_ffn, 2048);
+    assert_int_equal(f.c.q_lora, 1536);
+    assert_false(proa_config_has_experts(&f.c, 2));
+    assert_true(proa_config_has_experts(&f.c, 3));
+    near(f.c.router.scale, 2.5);
+    proa_arena_release(&f.arena);
+    read_class(&f, "DeepseekV32ForCausalLM", "\"index_topk\":100,");
+    assert_int_equal(f.c.index_topk, 100);
+    assert_int_equal(f.c.index_heads, 64);
+    assert_int_equal(f.c.index_dim, 128);
+    assert_true(f.c.rope_pairs && !f.c.index_pairs);
+    proa_arena_release(&f.arena);
+    check_picking("", "FFFFFFFF");
+    check_picking("\"index_topk_freq\":3,\"index_skip_topk_offset\":2,", "FFSSFSSF");
+    check_picking("\"index_topk_pattern\":\"FSSFSSFS\",", "FSSFSSFS");
+    refused("{\"architectures\":[\"GlmMoeDsaForCausalLM\"],\"index_topk_pattern\":\"SFFFFFFF\"," SIZES "}",
+            PROA_INVALID, "the first layer has no indexer");
+    refused("{\"architectures\":[\"GlmMoeDsaForCausalLM\"],\"index_topk_pattern\":\"FXFFFFFF\"," SIZES "}",
+            PROA_UNSUPPORTED, "the indexer of layer 1 is 'X'");
+    refused("{\"architectures\":[\"DeepseekV32ForCausalLM\"],\"q_lora_rank\":null," SIZES "}", PROA_INVALID,
+            "'q_lora_rank'");
+    refused("{\"architectures\":[\"DeepseekV32ForCausalLM\"],\"index_head_dim\":32," SIZES "}", PROA_INVALID,
+            "'index_head_dim' is 32");
+}
+
 /* databricks/dbrx-instruct, in small, and abeja/gpt-neox-japanese-2.7b. */
 static void nested_keys(void **state)
 {
@@ -744,6 +787,7 @@ int main(void)
         cmocka_unit_test(layer_bases),
         cmocka_unit_test(class_defaults),
         cmocka_unit_test(latent_classes),
+        cmocka_unit_test(sparse_classes),
         cmocka_unit_test(windows),
         cmocka_unit_test(gemma),
         cmocka_unit_test(gpt_2),
