@@ -305,6 +305,9 @@ ROWS |= {
     "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
     "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
 }
+TINY_MLA = dict(drop(MLA, "tie_word_embeddings"), hidden_size=32, intermediate_size=40, num_hidden_layers=2, kv_lora_rank=16, q_lora_rank=16,
+                qk_nope_head_dim=8, v_head_dim=8)
+ROWS["youtu"] = lambda: transformers.YoutuConfig(attention_bias=True, **TINY_MLA)
 # Indexers that pick fewer keys than most rows have, with so many heads that no two scores are 0; of GLM-5 the second layer sees what the first one picked.
 SPARSE_MLA = dict(ROUTED_MLA, hidden_size=32, intermediate_size=40, num_hidden_layers=2, moe_intermediate_size=16, kv_lora_rank=16, q_lora_rank=16,
                   qk_nope_head_dim=8, v_head_dim=8, index_topk=6, index_n_heads=16, index_head_dim=10)
@@ -496,11 +499,24 @@ WIDTH = drop(SHORT, "head_dim")
 GPTS = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **IDS}
 EIGHT = {"num_local_experts": 4, "num_experts_per_tok": 2}
 ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+TINY_MIX = dict(TINY_MLA, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1, n_group=2, topk_group=1)
 DECODERS = {
     "gpt2_embed": ("GPT2Model", lambda: transformers.GPT2Config(**GPTS)),
     "gpt2_cls": ("GPT2ForSequenceClassification", lambda: transformers.GPT2Config(num_labels=1, **GPTS)),
     "gpt2_token": ("GPT2ForTokenClassification", lambda: transformers.GPT2Config(num_labels=5, **GPTS)),
     "gpt2_qa": ("GPT2ForQuestionAnswering", lambda: transformers.GPT2Config(**GPTS)),
+    "deepseek_v2_cls": ("DeepseekV2ForSequenceClassification", lambda: transformers.DeepseekV2Config(num_labels=3, **TINY_MIX)),
+    "deepseek_v3_cls": ("DeepseekV3ForSequenceClassification", lambda: transformers.DeepseekV3Config(
+        num_labels=1, first_k_dense_replace=1, **TINY_MIX)),
+    "deepseek_v3_token": ("DeepseekV3ForTokenClassification", lambda: transformers.DeepseekV3Config(
+        num_labels=5, first_k_dense_replace=1, **TINY_MIX)),
+    "deepseek_v3_embed": ("DeepseekV3Model", lambda: transformers.DeepseekV3Config(first_k_dense_replace=1, **TINY_MIX)),
+    "mistral4_cls": ("Mistral4ForSequenceClassification", lambda: transformers.Mistral4Config(
+        num_labels=3, rope_parameters=dict(YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **TINY_MIX)),
+    "mistral4_token": ("Mistral4ForTokenClassification", lambda: transformers.Mistral4Config(
+        num_labels=5, rope_parameters=dict(YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **TINY_MIX)),
+    "minicpm3_cls": ("MiniCPM3ForSequenceClassification", lambda: transformers.MiniCPM3Config(
+        num_labels=3, scale_emb=3, scale_depth=1.2, dim_model_base=16, **TINY_MLA)),
     "gpt_bigcode_token": ("GPTBigCodeForTokenClassification", lambda: transformers.GPTBigCodeConfig(num_labels=5, **GPTS)),
     "gpt_neo_cls": ("GPTNeoForSequenceClassification", lambda: transformers.GPTNeoConfig(
         hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=64, window_size=5,

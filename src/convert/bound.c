@@ -315,7 +315,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain) F(step_rank)
 #define FACTORS(F) \
-    F(norm_eps) F(mask_keep) \
+    F(norm_eps) F(latent_eps) F(mask_keep) \
     F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
     F(query_scale.beta) F(params_eps) F(step_min) F(step_max) F(router.scale) F(factors.mix) F(factors.mix_out) \

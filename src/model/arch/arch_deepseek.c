@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Sarvam's larger mixture, Kimi K2.5's text
- * model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some dense layers
- * (MiniCPM 3 has dense ones only, with factors of embedding, branches and logits).
+ * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, Sarvam's larger mixture, Kimi
+ * K2.5's text model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some dense
+ * layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches and
+ * logits).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
@@ -17,7 +18,7 @@
  * Routing: V2 takes the best of a softmax, V3 of sigmoids with a correction that only chooses; both may limit the
  * choice to the best groups; Mistral's is a softmax in groups. It also scales queries by their positions. Facts:
  * transformers' modeling_{deepseek_v2,deepseek_v3,deepseek_v32,glm4_moe_lite,glm_moe_dsa,kimi_k25,mistral4,
- * minicpm3}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
+ * minicpm3,youtu}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
 #include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
@@ -100,6 +101,12 @@ static const proa_key mistral_keys[] = {
     COMMON_KEYS,
     SIZES     (1024, 256, 64, 64, 128),
     ROUTED_KEYS(128, 2048),
+    END_KEYS};
+static const proa_key youtu_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  131072),
+    SIZES     (1536, 512, 128, 64, 128),
+    SWITCH    ("tie_word_embeddings",      tied,           1),
     END_KEYS};
 static const proa_key minicpm_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  32768),
@@ -261,6 +268,7 @@ static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_
     if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
     c->head_dim = c->kv_lora + c->qk_rope;
     c->rotary_dim = c->qk_rope;
+    c->latent_eps = 1e-6; /* those norms have the default of their class */
     PROA_TRY(read_expert_layers(c, json, dense, arena, err));
     PROA_TRY(read_router(c, json, err));
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
@@ -423,6 +431,12 @@ static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_ar
     return finish_deepseek(c, json, 0, arena, err);
 }
 
+/* Youtu-LLM: latent attention and dense FFNs. */
+static proa_status finish_youtu(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    return finish_deepseek(c, json, 0, arena, err);
+}
+
 /* GLM-4.7-Flash: DeepSeek V3 with numbers of its own where a key is missing. */
 static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -440,13 +454,17 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
 #define ROW_OF(type, classes, keylist, tensors, finisher) \
     .name = type, .model_type = type, .hf = classes, DECODER(RMS), .keys = keylist, .names = tensors,        \
     .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher
-#define ROW(type, class, keylist, tensors, finisher) {ROW_OF(type, STRINGS(class), keylist, tensors, finisher)}
+#define ROW(type, class, keylist, tensors, finisher, ...) \
+    {ROW_OF(type, STRINGS(class), keylist, tensors, finisher), __VA_ARGS__}
 #define IN_MULTIMODAL .text_config = "text_config", .prefix_aliases = text_aliases, .unused_parts = unused
 
-const proa_arch proa_arch_deepseek_v2 = ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_keys, v2_tensors, finish_v2);
-const proa_arch proa_arch_deepseek_v3 = ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_keys, v3_tensors, finish_v3);
+const proa_arch proa_arch_deepseek_v2 =
+    ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_keys, v2_tensors, finish_v2, HEADS(TEXTS, "DeepseekV2"));
+const proa_arch proa_arch_deepseek_v3 =
+    ROW("deepseek_v3", "DeepseekV3ForCausalLM", v3_keys, v3_tensors, finish_v3, HEADS(TEXTS | TOKENS, "DeepseekV3"));
 const proa_arch proa_arch_glm4_moe_lite =
-    ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", glm_keys, v3_tensors, finish_glm);
+    ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", glm_keys, v3_tensors, finish_glm, NO_HEADS);
+const proa_arch proa_arch_youtu = ROW("youtu", "YoutuForCausalLM", youtu_keys, v2_tensors, finish_youtu, NO_HEADS);
 #define SPARSE_ROW(type, class, keylist, finisher) \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keylist, .names = sparse_tensors, \
      .ignored = ignored, .stacks = {CAUSAL(embed, sparse_layer)}, .head = head, .finish = finisher}
@@ -464,7 +482,8 @@ const proa_arch proa_arch_kimi_k25 = {
 /* Alone, and as the text model of a Mistral 3. */
 const proa_arch proa_arch_mistral4 = {
     ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,
-           mistral_tensors, finish_mistral), .key = "kv_lora_rank", IN_MULTIMODAL};
+           mistral_tensors, finish_mistral), .key = "kv_lora_rank", IN_MULTIMODAL, HEADS(TEXTS | TOKENS, "Mistral4")};
 const proa_arch proa_arch_minicpm3 = {
-    ROW_OF("minicpm3", STRINGS("MiniCPM3ForCausalLM"), minicpm_keys, v2_tensors, finish_minicpm)};
+    ROW_OF("minicpm3", STRINGS("MiniCPM3ForCausalLM"), minicpm_keys, v2_tensors, finish_minicpm),
+    HEADS(TEXTS, "MiniCPM3")};
 /* clang-format on */

@@ -142,9 +142,15 @@ static proa_kv pass_rows(proa_view k, proa_view v)
     return (proa_kv){k.data, v.data, k.dtype, k.shape[1], k.shape[2], k.stride[0]};
 }
 
+/* The values among q, k and v: latent keys are these, too. */
+static int value_part(const proa_step_frame *f)
+{
+    return f->m->config.kv_lora > 0 ? 1 : 2;
+}
+
 static proa_kv self_rows(const proa_step_frame *f, proa_view qkv)
 {
-    return pass_rows(proa_frame_qkv_part(f, qkv, 1), proa_frame_qkv_part(f, qkv, 2));
+    return pass_rows(proa_frame_qkv_part(f, qkv, 1), proa_frame_qkv_part(f, qkv, value_part(f)));
 }
 
 void proa_do_kv_append(const proa_step_frame *f, const proa_step *s)
@@ -152,8 +158,7 @@ void proa_do_kv_append(const proa_step_frame *f, const proa_step *s)
     proa_view qkv = proa_frame_qkv_rows(f, s, f->first + f->rows);
     if (proa_frame_attends_without_pages(f) || !proa_config_owns_kv(&f->m->config, f->layer)) return;
     proa_kv pages = self_pages(f);
-    proa_view k = proa_frame_qkv_part(f, qkv, 1),
-              v = proa_frame_qkv_part(f, qkv, f->m->config.kv_lora > 0 ? 1 : 2);
+    proa_view k = proa_frame_qkv_part(f, qkv, 1), v = proa_frame_qkv_part(f, qkv, value_part(f));
     f->m->ctx.ops->kv_append(&f->m->ctx, &pages, k, v, &f->batch->self);
 }
 
