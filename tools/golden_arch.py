@@ -308,6 +308,8 @@ ROWS |= {
 TINY_MLA = dict(drop(MLA, "tie_word_embeddings"), hidden_size=32, intermediate_size=40, num_hidden_layers=2, kv_lora_rank=16, q_lora_rank=16,
                 qk_nope_head_dim=8, v_head_dim=8)
 ROWS["youtu"] = lambda: transformers.YoutuConfig(attention_bias=True, **TINY_MLA)
+ROWS["axk1"] = lambda: transformers.AXK1Config(
+    first_k_dense_replace=1, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, n_group=2, topk_group=1, **TINY_MLA)
 # Indexers that pick fewer keys than most rows have, with so many heads that no two scores are 0; of GLM-5 the second layer sees what the first one picked.
 SPARSE_MLA = dict(ROUTED_MLA, hidden_size=32, intermediate_size=40, num_hidden_layers=2, moe_intermediate_size=16, kv_lora_rank=16, q_lora_rank=16,
                   qk_nope_head_dim=8, v_head_dim=8, index_topk=6, index_n_heads=16, index_head_dim=10)
@@ -511,6 +513,8 @@ DECODERS = {
     "deepseek_v3_token": ("DeepseekV3ForTokenClassification", lambda: transformers.DeepseekV3Config(
         num_labels=5, first_k_dense_replace=1, **TINY_MIX)),
     "deepseek_v3_embed": ("DeepseekV3Model", lambda: transformers.DeepseekV3Config(first_k_dense_replace=1, **TINY_MIX)),
+    "axk1_cls": ("AXK1ForSequenceClassification", lambda: transformers.AXK1Config(
+        num_labels=3, first_k_dense_replace=1, **TINY_MIX)),
     "mistral4_cls": ("Mistral4ForSequenceClassification", lambda: transformers.Mistral4Config(
         num_labels=3, rope_parameters=dict(YARN, original_max_position_embeddings=6, llama_4_scaling_beta=0.5), **TINY_MIX)),
     "mistral4_token": ("Mistral4ForTokenClassification", lambda: transformers.Mistral4Config(

@@ -675,6 +675,7 @@ typedef struct proa_arch {
     A(deepseek_v32)                                                                                          \
     A(glm_moe_dsa)                                                                                           \
     A(youtu)                                                                                                 \
+    A(axk1)                                                                                                  \
     A(glm4_moe_lite)                                                                                         \
     A(sarvam_mla)                                                                                            \
     A(kimi_k25)                                                                                              \

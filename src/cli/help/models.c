@@ -75,7 +75,7 @@ static void print_decoders(const proa_arch *const *rows, int count, bool markdow
     }
 }
 
-enum { ROWS_MAX = 256 };
+enum { ROWS_MAX = 1024 };
 
 /* What `proa help models` lists (draft heads are no models), or the decoders that have other classes, too. */
 static int list_rows(const proa_arch *rows[ROWS_MAX], bool heads)

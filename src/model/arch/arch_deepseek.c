@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, Sarvam's larger mixture, Kimi
- * K2.5's text model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some dense
- * layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches and
+ * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's larger mixture,
+ * Kimi K2.5's text model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some
+ * dense layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches and
  * logits).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
@@ -18,7 +18,7 @@
  * Routing: V2 takes the best of a softmax, V3 of sigmoids with a correction that only chooses; both may limit the
  * choice to the best groups; Mistral's is a softmax in groups. It also scales queries by their positions. Facts:
  * transformers' modeling_{deepseek_v2,deepseek_v3,deepseek_v32,glm4_moe_lite,glm_moe_dsa,kimi_k25,mistral4,
- * minicpm3,youtu}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
+ * minicpm3,youtu,axk1}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
 #include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
@@ -108,6 +108,12 @@ static const proa_key youtu_keys[] = {
     SIZES     (1536, 512, 128, 64, 128),
     SWITCH    ("tie_word_embeddings",      tied,           1),
     END_KEYS};
+static const proa_key axk1_keys[] = {
+    COMMON_KEYS,
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  32768),
+    SIZES     (1536, 512, 128, 64, 128),
+    ROUTED_KEYS(192, 2048),
+    END_KEYS};
 static const proa_key minicpm_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  32768),
     COMMON_KEYS,
@@ -165,6 +171,13 @@ static const proa_name mistral_tensors[] = {
     APART_TENSORS, \
     VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias", CORRECTION, EXPERTS)
 static const proa_name v3_tensors[] = {V3_TENSORS, TENSORS};
+/* A norm behind the mixture; dense layers of published files have one, too, that is not used. */
+static const proa_name axk1_tensors[] = {
+    APART_TENSORS,
+    TENSOR(LAYER "mlp.gate.e_score_correction_bias", CORRECTION,   VECTOR, EXPERTS, NONE, IF(EXPERTS) | IF(PRESENT)),
+    VECTOR_IF(EXPERTS, LAYER "post_mlp_layernorm.weight", FFN_OUT_NORM, HIDDEN),
+    TENSOR(LAYER "post_mlp_layernorm.weight", FFN_OUT_NORM, VECTOR, HIDDEN, NONE, PROA_UNUSED | IF(DENSE)),
+    TENSORS};
 static const proa_name sparse_tensors[] = {
     V3_TENSORS,
     MATRIX_IF(PICKS, LAYER "self_attn.indexer.wq_b.weight",         INDEX_Q,      INDEX_Q,     Q_LORA),
@@ -195,11 +208,13 @@ static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
     STEP_BARE   (ROPE, QKV, QKV,       PROA_INTERLEAVED | IF(ROPE_PAIRS)), \
     ROTATE_IF   (ROPE_HALVES),                                          \
     KV_APPEND
-#define BEHIND_ATTENTION \
+#define TO_FFN \
     HEADS_LINEAR(A, AV,   V_UP,        0),                              \
     LINEAR      (AV, X,   O,           ADD | RESIDUAL),                 \
     NORM        (X, N,    FFN_NORM),                                    \
-    LINEAR_GATED(N, F,    UP,          IF(DENSE)),                      \
+    LINEAR_GATED(N, F,    UP,          IF(DENSE))
+#define BEHIND_ATTENTION \
+    TO_FFN,                                                             \
     LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),     \
     LLAMA_EXPERTS,                                                      \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),       \
@@ -214,6 +229,17 @@ static const proa_step sparse_layer[] = {
     PICK_KEYS    (INDEX_NORM),
     ATTEND_PICKED,
     BEHIND_ATTENTION};
+static const proa_step axk1_layer[] = {
+    BEFORE_ATTENTION, ATTEND, TO_FFN,
+    LINEAR      (F, D,    DOWN,        IF(DENSE)),
+    LINEAR      (N, ROUTER, ROUTER, IF(EXPERTS)),
+    ROUTE       (CORRECTION),
+    EXPERTS     (N, D,                 0),
+    LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),
+    LINEAR      (F, D,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)),
+    STEP_BARE   (ADD, D, X,            IF(DENSE)),
+    STEP        (NORM, D, X, FFN_OUT_NORM, PROA_ADD | IF(EXPERTS)),
+    END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
@@ -301,6 +327,14 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
     c->router.kind = PROA_ROUTER_SIGMOID;
     c->router.group_best = 2;
     return PROA_OK;
+}
+
+/* A.X K1: DeepSeek V3 with a norm behind the mixture. */
+static proa_status finish_axk1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_v3(c, json, arena, err));
+    if (!proa_json_get(json, "first_k_dense_replace")) PROA_TRY(read_expert_layers(c, json, 1, arena, err));
+    return proa_config_read_ffn_types(c, json, err);
 }
 
 /* The indexer of sparse attention. */
@@ -465,6 +499,10 @@ const proa_arch proa_arch_deepseek_v3 =
 const proa_arch proa_arch_glm4_moe_lite =
     ROW("glm4_moe_lite", "Glm4MoeLiteForCausalLM", glm_keys, v3_tensors, finish_glm, NO_HEADS);
 const proa_arch proa_arch_youtu = ROW("youtu", "YoutuForCausalLM", youtu_keys, v2_tensors, finish_youtu, NO_HEADS);
+const proa_arch proa_arch_axk1 = {
+    .name = "axk1", .model_type = "axk1", .hf = STRINGS("AXK1ForCausalLM"), DECODER(RMS), .keys = axk1_keys,
+    .names = axk1_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, axk1_layer)}, .head = head,
+    .finish = finish_axk1, HEADS(TEXTS | TOKENS, "AXK1")};
 #define SPARSE_ROW(type, class, keylist, finisher) \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(RMS), .keys = keylist, .names = sparse_tensors, \
      .ignored = ignored, .stacks = {CAUSAL(embed, sparse_layer)}, .head = head, .finish = finisher}
