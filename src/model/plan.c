@@ -115,10 +115,9 @@ proa_reg proa_plan_hidden(const proa_plan *plan)
     return read == PROA_REG_X ? PROA_REG_OUT : read;
 }
 
-/* clash[a] has bit b when a and b are alive in the same step of some program. */
-_Static_assert(PROA_REG_COUNT <= 64, "more registers than bits");
+/* clash[a][b]: a and b are alive in the same step of some program. */
 typedef struct liveness {
-    uint64_t clash[PROA_REG_COUNT];
+    bool clash[PROA_REG_COUNT][PROA_REG_COUNT];
     bool used[PROA_REG_COUNT];
 } liveness;
 
@@ -204,7 +203,7 @@ static void add_lives(liveness *l, const proa_program *p, bool ranks, proa_reg r
     for (int a = 0; a < PROA_REG_COUNT; a++)
         for (int b = 0; b < PROA_REG_COUNT; b++)
             if (a != b && first[a] >= 0 && first[b] >= 0 && first[a] <= last[b] && first[b] <= last[a])
-                l->clash[a] |= UINT64_C(1) << b;
+                l->clash[a][b] = true;
 }
 
 static int64_t reg_bytes(const proa_plan *plan, int reg)
@@ -226,7 +225,7 @@ static int64_t lowest_offset(const proa_plan *plan, const liveness *l, int reg)
         moved = false;
         for (int o = 1; o < PROA_REG_COUNT; o++) {
             int64_t begin = plan->offset[o], end = begin + (begin < 0 ? 0 : reg_bytes(plan, o));
-            bool clash = l->clash[reg] >> o & 1 || lives_whole_step(plan, reg) || lives_whole_step(plan, o);
+            bool clash = l->clash[reg][o] || lives_whole_step(plan, reg) || lives_whole_step(plan, o);
             if (o == reg || begin < 0 || !clash || at >= end || at + bytes <= begin) continue;
             at = end;
             moved = true;
