@@ -371,6 +371,32 @@ BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "in
 DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 96, "max_position_embeddings": 64, "vocab_size": VOCAB}
 STACKS = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
           "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "max_position_embeddings": 64, "vocab_size": VOCAB, "scale_embedding": True}
+# Decoders of encoder-decoders alone, and of the layers of encoders.
+ALONE = dict(STACKS, d_model=32, decoder_layers=2, decoder_ffn_dim=48, encoder_attention_heads=2, encoder_ffn_dim=40, pad_token_id=1, bos_token_id=0, eos_token_id=2)
+CAUSAL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64,
+          "vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "is_decoder": True}
+CAUSAL_ROWS = {
+    "bart_causal": lambda: transformers.BartConfig(**ALONE),
+    "mbart_causal": lambda: MBartConfig(**ALONE),
+    "plbart_causal": lambda: transformers.PLBartConfig(**drop(ALONE, "scale_embedding")),
+    "mvp_causal": lambda: transformers.MvpConfig(**ALONE),
+    "pegasus_causal": lambda: transformers.PegasusConfig(**ALONE),
+    "marian_causal": lambda: MarianConfig(**ALONE),
+    "blenderbot_causal": lambda: transformers.BlenderbotConfig(**ALONE),
+    "blenderbot_small_causal": lambda: transformers.BlenderbotSmallConfig(**ALONE),
+    "bert_causal": lambda: BertConfig(**CAUSAL),
+    "roberta_causal": lambda: RobertaConfig(tie_word_embeddings=False, **dict(CAUSAL, pad_token_id=1, bos_token_id=0)),
+    "data2vec_text_causal": lambda: transformers.Data2VecTextConfig(**dict(CAUSAL, pad_token_id=1, bos_token_id=0)),
+    "electra_causal": lambda: ElectraConfig(embedding_size=20, **CAUSAL),
+    "ernie_causal": lambda: transformers.ErnieConfig(use_task_id=True, **CAUSAL),
+    "megatron_bert_causal": lambda: transformers.MegatronBertConfig(**CAUSAL),
+    "rembert_causal": lambda: transformers.RemBertConfig(
+        input_embedding_size=20, output_embedding_size=28, tie_word_embeddings=False, **CAUSAL),
+    "roformer_causal": lambda: transformers.RoFormerConfig(embedding_size=20, **CAUSAL),
+    "roberta_prelayernorm_causal": lambda: transformers.RobertaPreLayerNormConfig(**dict(CAUSAL, pad_token_id=1, bos_token_id=0)),
+    "xlm_roberta_xl_causal": lambda: transformers.XLMRobertaXLConfig(**dict(CAUSAL, pad_token_id=1, bos_token_id=0)),
+}
+ROWS |= CAUSAL_ROWS
 SMALL = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "max_position_embeddings": 64, "vocab_size": VOCAB, "pad_token_id": 0}
 MPNET = dict(SMALL, max_position_embeddings=98, pad_token_id=1)
@@ -634,6 +660,9 @@ DECODING = {
     "mbart_qa": ("MBartForQuestionAnswering", lambda: MBartConfig(**BART)),
     "plbart_cls": ("PLBartForSequenceClassification", lambda: transformers.PLBartConfig(num_labels=2, **drop(BART, "scale_embedding"))),
     "mvp_cls": ("MvpForSequenceClassification", lambda: transformers.MvpConfig(num_labels=2, **BART)),
+    "led_qa": ("LEDForQuestionAnswering", lambda: transformers.LEDConfig(
+        attention_window=6, max_encoder_position_embeddings=96, max_decoder_position_embeddings=96,
+        **drop(dict(ALONE, encoder_attention_heads=4, encoder_ffn_dim=48), "scale_embedding", "max_position_embeddings"))),
     "mvp_qa": ("MvpForQuestionAnswering", lambda: transformers.MvpConfig(**BART)),
     "t5_cls": ("T5ForSequenceClassification", lambda: transformers.T5Config(num_labels=3, **T5)),
     "t5_qa": ("T5ForQuestionAnswering", lambda: transformers.T5Config(**dict(T5, feed_forward_proj="relu"))),
@@ -889,7 +918,10 @@ def attempt(row, seed):
     if row == "mistral4":  # no auto class has its text model alone
         auto = types.SimpleNamespace(from_config=transformers.Mistral4ForCausalLM._from_config)
     model = auto.from_config(config, attn_implementation="eager").float().eval()
-    fill(model, seed, experts=row != "qwen3_moe_window").tie_weights()
+    norms = ("norm", "ln_", "LayerNorm") if row in CAUSAL_ROWS else ("norm", "ln_")
+    fill(model, seed, norms, experts=row != "qwen3_moe_window").tie_weights()
+    if row in CAUSAL_ROWS and model.config.model_type not in ("pegasus", "blenderbot"):  # these do not norm what they add
+        model.get_input_embeddings().weight.data *= 8.0
     if row in BARE_NORM_ROWS:
         model.get_output_embeddings().weight.data *= 8.0
     if row == "openai_gpt":  # its layers norm the sum: small embeddings would be lost among the positions

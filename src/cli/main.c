@@ -28,7 +28,7 @@ static int print_overview(void)
         {"help", "print this text, or the options of a command"},
         {"help decoding", "print the decoding options and their names in other engines"},
         {"help models", "print the architectures that run"},
-        {"help heads", "print the classifiers and embedders that are made of decoders"},
+        {"help heads", "print the classifiers, embedders and decoders on the layers of others"},
     };
     int columns = proa_help_columns();
     printf("proa %s - runs and serves transformers from a Hugging Face folder\n\nusage: proa COMMAND ...\n\n",

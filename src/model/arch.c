@@ -362,13 +362,13 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     if (arch->form != PROA_FORM_TEXTS || proa_config_is_null(keys, "pad_token_id")) c->pad = -1; /* PAD */
     if (text) PROA_TRY(read_outer_tie(c, text, config, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
-    if (arch->decoder) PROA_TRY(proa_arch_finish_form(arch, c, keys, err));
+    if (arch->origin) PROA_TRY(proa_arch_finish_form(arch, c, keys, err));
     if (c->bidirectional && arch->kind == PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     PROA_TRY(derive_sizes(c, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
-    if (arch->form == PROA_FORM_TEXTS) c->passed_over = c->pad;
+    if (arch->form == PROA_FORM_TEXTS && arch->head_rows == PROA_ROWS_LAST) c->passed_over = c->pad;
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }
 

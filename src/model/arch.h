@@ -566,13 +566,14 @@ typedef enum proa_head_rows {
     PROA_ROWS_END    /* the row of the last end token of each input */
 } proa_head_rows;
 
-/* What a class has on the layers of a decoder, by the ending of its name. derive.h makes a row of each. */
+/* What a class has on the layers of another row, by the ending of its name. derive.h makes a row of each. */
 typedef enum proa_head_form {
     PROA_FORM_OWN,    /* the row's own head */
     PROA_FORM_BARE,   /* ...Model: no head, hidden states (an embedder) */
     PROA_FORM_TEXTS,  /* ...ForSequenceClassification: labels of an input, from one of its rows */
     PROA_FORM_TOKENS, /* ...ForTokenClassification: labels of each token */
-    PROA_FORM_SPANS   /* ...ForQuestionAnswering: scores of start and end of each token */
+    PROA_FORM_SPANS,  /* ...ForQuestionAnswering: scores of start and end of each token */
+    PROA_FORM_CAUSAL  /* ...ForCausalLM: a decoder without its encoder, or an encoder's layers as a decoder */
 } proa_head_form;
 
 /* Which vector of an input is its embedding, where neither its folder nor the request says it. */
@@ -614,12 +615,12 @@ typedef struct proa_arch {
      * (modules.json), whose class may be that of the language model all the same (Qwen3-Embedding, all-mpnet-base-v2);
      * NULL: none. */
     const struct proa_arch *embedder;
-    /* Of a decoder: what the names of its other classes begin with ("GPT2"), NULL-terminated, and the forms that there
-     * are of it, bits 1 << proa_head_form; NULL, 0: no other row is made of it. */
+    /* What the names of the other classes begin with ("GPT2"), NULL-terminated; one that ends with "Model" is a whole
+     * name. And the forms that there are of it, bits 1 << proa_head_form; NULL, 0: no other row is made of it. */
     const char *const *stems;
     uint32_t forms;
-    /* Of a row that was made of a decoder's (derive.h): that, and its form. */
-    const struct proa_arch *decoder;
+    /* Of a row that was made of another (derive.h): that, and its form. */
+    const struct proa_arch *origin;
     proa_head_form form;
     proa_head_rows head_rows;
     proa_embeds embeds; /* of an encoder */
@@ -631,11 +632,7 @@ typedef struct proa_arch {
 /* The architectures: one row each, proa_arch_NAME in an arch/arch_*.c. derive.h has the list of all rows. */
 #define PROA_ARCH_LIST(A)                                                                                    \
     A(bart)                                                                                                  \
-    A(bart_cls)                                                                                              \
-    A(bart_qa)                                                                                               \
     A(mbart)                                                                                                 \
-    A(mbart_cls)                                                                                             \
-    A(mbart_qa)                                                                                              \
     A(marian)                                                                                                \
     A(m2m100)                                                                                                \
     A(pegasus)                                                                                               \
@@ -643,10 +640,7 @@ typedef struct proa_arch {
     A(blenderbot_small)                                                                                      \
     A(led)                                                                                                   \
     A(plbart)                                                                                                \
-    A(plbart_cls)                                                                                            \
     A(mvp)                                                                                                   \
-    A(mvp_cls)                                                                                               \
-    A(mvp_qa)                                                                                                \
     A(opennmt)                                                                                               \
     A(jina_embeddings_v3_tasks)                                                                              \
     A(roberta)                                                                                               \
@@ -783,14 +777,10 @@ typedef struct proa_arch {
     A(eagle3)                                                                                                \
     A(t5)                                                                                                    \
     A(t5_encoder)                                                                                            \
-    A(t5_cls)                                                                                                \
     A(t5_token)                                                                                              \
-    A(t5_qa)                                                                                                 \
     A(umt5)                                                                                                  \
     A(umt5_encoder)                                                                                          \
-    A(umt5_cls)                                                                                              \
     A(umt5_token)                                                                                            \
-    A(umt5_qa)                                                                                               \
     A(longt5)                                                                                                \
     A(longt5_encoder)                                                                                        \
     A(bert)                                                                                                  \

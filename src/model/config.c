@@ -67,7 +67,8 @@ proa_status proa_config_read_labels(proa_config *c, const proa_json *json, proa_
 {
     proa_str type = {"", 0};
     int64_t named = proa_json_len(proa_json_get(json, "id2label"));
-    c->labels = named > 0 ? named : 2;
+    if (named > 0) c->labels = named;
+    if (c->labels == 0) c->labels = 2;
     PROA_TRY(proa_json_get_int(&c->labels, json, "num_labels", 1, PROA_LABELS_MAX, err));
     PROA_TRY(proa_json_get_str(&type, json, "problem_type", err));
     c->regression = proa_str_is(type, "regression") || c->labels == 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * models.c - `proa help models`: the architectures that run, from the table of rows; `proa help heads`: the other
- * classes on the layers of decoders, one line for each decoder. */
+ * classes on their layers, one line for each row that has some. */
 #include "cli/commands.h"
 #include "model/derive.h"
 
@@ -54,20 +54,20 @@ static void print_rows(const proa_arch *const *rows, int count, bool markdown)
 }
 
 /* The classes of all forms, a form after the other. */
-static void print_heads(const proa_arch *decoder, bool markdown)
+static void print_heads(const proa_arch *origin, bool markdown)
 {
     bool first = true;
     for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
-        if ((*row)->decoder != decoder) continue;
+        if ((*row)->origin != origin) continue;
         printf("%s", first ? "" : ", ");
         print_classes(*row, markdown);
         first = false;
     }
 }
 
-static void print_decoders(const proa_arch *const *rows, int count, bool markdown)
+static void print_origins(const proa_arch *const *rows, int count, bool markdown)
 {
-    if (markdown) printf("| decoder | `architectures` in config.json |\n|---|---|\n");
+    if (markdown) printf("| row | `architectures` in config.json |\n|---|---|\n");
     for (int i = 0; i < count; i++) {
         printf(markdown ? "| %s | " : "%-17s ", rows[i]->name);
         print_heads(rows[i], markdown);
@@ -77,12 +77,12 @@ static void print_decoders(const proa_arch *const *rows, int count, bool markdow
 
 enum { ROWS_MAX = 1024 };
 
-/* What `proa help models` lists (draft heads are no models), or the decoders that have other classes, too. */
+/* What `proa help models` lists (draft heads are no models), or the rows that have other classes, too. */
 static int list_rows(const proa_arch *rows[ROWS_MAX], bool heads)
 {
     int count = 0;
     for (const proa_arch *const *row = proa_arch_rows(); count < ROWS_MAX && *row; row++)
-        if (heads ? (*row)->stems != NULL : !(*row)->of_target && !(*row)->decoder)
+        if (heads ? (*row)->stems != NULL : !(*row)->of_target && !(*row)->origin)
             insert_row(rows, count++, *row);
     return count;
 }
@@ -101,6 +101,6 @@ int proa_heads_help_command(int argc, char **argv)
     const proa_arch *rows[ROWS_MAX];
     bool markdown = argc > 0 && strcmp(argv[0], "--markdown") == 0;
     if (argc > markdown) return proa_cli_fail(PROA_EXIT_USAGE, "'proa help heads' takes --markdown only");
-    print_decoders(rows, list_rows(rows, true), markdown);
+    print_origins(rows, list_rows(rows, true), markdown);
     return PROA_EXIT_OK;
 }

@@ -5,9 +5,8 @@
  * and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small Blenderbot norm
  * what is embedded, the decoder of the last before positions are added, and without a scale. The positions of Marian,
  * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
- * embedding, and adds final_logits_bias, which M2M100 has not. Classes for sequences and for question answering are
- * encoders that decode their input: the decoder reads it moved by one token, and the head reads the decoder's rows. LED
- * is a BART whose encoder attends within a window, as Longformer does, and knows more positions than its decoder.
+ * embedding, and adds final_logits_bias, which M2M100 has not. LED is a BART whose encoder attends within a window, as
+ * Longformer does, and knows more positions than its decoder.
  * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
@@ -79,35 +78,12 @@ static const proa_key led_keys[] = {
     DECODER_LAYER_TENSORS("model.decoder.layers.%d.")
 #define MBART_ENCODER_TENSORS BART_ENCODER_TENSORS, NORM_TENSORS("model.encoder.layer_norm", FINAL_NORM)
 #define MBART_DECODER_TENSORS BART_DECODER_TENSORS, NORM_TENSORS("model.decoder.layer_norm", FINAL_NORM)
-#define DENSE_TENSORS(name, SLOT, ROWS) \
-    MATRIX(name ".weight", SLOT,     ROWS, HIDDEN), \
-    VECTOR(name ".bias",   SLOT##_B, ROWS)
-/* Heads of classes that decode their input are beside the encoder, whose pass they end. */
-#define CLASS_TENSORS \
-    DENSE_TENSORS("classification_head.dense",    HEAD_DENSE, HIDDEN), \
-    DENSE_TENSORS("classification_head.out_proj", HEAD,       LABELS)
 static const proa_name bart_tensors[] = {
 #define STACK PROA_STACK_ENCODER
     BART_ENCODER_TENSORS,
 #undef STACK
 #define STACK PROA_STACK_DECODER
     BART_DECODER_TENSORS, HEAD_TENSORS,
-#undef STACK
-    END_TENSORS};
-static const proa_name bart_cls_tensors[] = {
-#define STACK PROA_STACK_ENCODER
-    BART_ENCODER_TENSORS, CLASS_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    BART_DECODER_TENSORS,
-#undef STACK
-    END_TENSORS};
-static const proa_name bart_qa_tensors[] = {
-#define STACK PROA_STACK_ENCODER
-    BART_ENCODER_TENSORS, DENSE_TENSORS("qa_outputs", HEAD, LABELS),
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    BART_DECODER_TENSORS,
 #undef STACK
     END_TENSORS};
 #define LED_ENCODER_LAYER_TENSORS(layer) \
@@ -149,22 +125,6 @@ static const proa_name mbart_tensors[] = {
 #undef STACK
 #define STACK PROA_STACK_DECODER
     MBART_DECODER_TENSORS, HEAD_TENSORS,
-#undef STACK
-    END_TENSORS};
-static const proa_name mbart_cls_tensors[] = {
-#define STACK PROA_STACK_ENCODER
-    MBART_ENCODER_TENSORS, CLASS_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    MBART_DECODER_TENSORS,
-#undef STACK
-    END_TENSORS};
-static const proa_name mbart_qa_tensors[] = {
-#define STACK PROA_STACK_ENCODER
-    MBART_ENCODER_TENSORS, DENSE_TENSORS("qa_outputs", HEAD, LABELS),
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    MBART_DECODER_TENSORS,
 #undef STACK
     END_TENSORS};
 static const proa_name marian_tensors[] = {
@@ -234,12 +194,8 @@ static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.wei
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
     "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights",
-    "query_global.weight", "query_global.bias", "key_global.weight", "key_global.bias",
+    "final_logits_bias", "query_global.weight", "query_global.bias", "key_global.weight", "key_global.bias",
     "value_global.weight", "value_global.bias", NULL};
-/* Of classes without the head that generates. */
-static const char *const class_ignored[] = {
-    "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
-    "encoder.version", "decoder.version", "final_logits_bias", NULL};
 
 static const proa_step bart_embed[] = {
     EMBED_TO(D, TOKENS,    SCALED | EXACT),
@@ -254,14 +210,6 @@ static const proa_step small_decoder_embed[] = {
     EMBED_TO(D, TOKENS,    0),
     NORM    (D, X,         EMBED_NORM),
     EMBED_TO(X, POSITIONS, OF_POS | ADD),
-    END};
-
-/* Of a decoder over the input: it keeps what the encoder made of the same rows. */
-static const proa_step bart_decoded_embed[] = {
-    KEEP_ENCODED,
-    EMBED_TO(D, TOKENS,    SCALED | EXACT),
-    EMBED_TO(D, POSITIONS, OF_POS | ADD),
-    NORM    (D, X,         EMBED_NORM),
     END};
 
 #define POST_SELF_ATTENTION \
@@ -291,15 +239,6 @@ static const proa_step led_encoder_layer[] = {
     POST_FFN,
     END};
 static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_ATTENTION, POST_FFN, END};
-static const proa_step post_decoded_layer[] = {
-    POST_SELF_ATTENTION,
-    LINEAR(X, CQ, CROSS_Q, 0),
-    ENCODED_MEMORY,
-    CROSS_ATTEND,
-    LINEAR(A, D, CROSS_O, ADD_X),
-    NORM  (D, X, CROSS_NORM),
-    POST_FFN,
-    END};
 
 #define PRE_SELF_ATTENTION \
     NORM  (X, N,   ATTN_NORM), \
@@ -318,21 +257,7 @@ static const proa_step post_decoded_layer[] = {
     LINEAR(U, X, DOWN, ADD)
 static const proa_step pre_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN, END};
 static const proa_step pre_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN, END};
-static const proa_step pre_decoded_layer[] = {
-    PRE_SELF_ATTENTION,
-    NORM  (X, N,  CROSS_NORM),
-    LINEAR(N, CQ, CROSS_Q, 0),
-    ENCODED_MEMORY,
-    CROSS_ATTEND,
-    LINEAR(A, X, CROSS_O, ADD),
-    PRE_FFN,
-    END};
 
-static const proa_step class_head[] = {
-    GATHER(H),
-    LINEAR(H,  HN,  HEAD_DENSE, TANH),
-    LINEAR(HN, OUT, HEAD,       0),
-    END};
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step plain_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
@@ -389,106 +314,59 @@ static proa_status finish_marian(proa_config *c, const proa_json *json, proa_are
     return finish_blenderbot(c, json, arena, err);
 }
 
+/* Positions from row 2 of their table on. Ids are those of the configurations' classes where the file has none. */
+static proa_status finish_offset(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
+{
+    c->position_offset = 2;
+    c->end_ids[c->end_count++] = 2;
+    return finish_stacks(c, json, scaled, err);
+}
+
+/* BartConfig has three labels where the file names none. */
 static proa_status finish_bart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
-    c->position_offset = 2;
-    return finish_stacks(c, json, false, err);
+    c->labels = 3;
+    c->decoder_start = 2;
+    return finish_offset(c, json, false, err);
 }
 
-/* Without global tokens, as the class runs if no global_attention_mask is given, unless the file has global_tokens. */
-static proa_status finish_led(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* mBART's and PLBart's input ends with its language, with which the decoder of their classifiers begins. */
+static proa_status finish_mbart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(proa_config_read_attention_window(c, json, err));
-    PROA_TRY(finish_blenderbot(c, json, arena, err));
-    c->embed_scale = 1;
-    return PROA_OK;
+    PROA_UNUSED(arena);
+    c->starts_with_last = true;
+    return finish_offset(c, json, false, err);
 }
 
 static proa_status finish_plbart(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
-    c->position_offset = 2;
-    return finish_stacks(c, json, true, err);
-}
-
-/* Classes that decode their input. Ids are those of the configurations' classes where the file has none. */
-static proa_status finish_decoding(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
-{
-    c->stream_scale = 1;
-    c->position_offset = 2;
-    c->decoder_start = 2;
-    c->end_ids[c->end_count++] = 2;
-    PROA_TRY(finish_stacks(c, json, scaled, err));
-    return proa_config_read_labels(c, json, err);
-}
-
-/* BartConfig has three labels where the file names none. */
-static proa_status finish_bart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    bool named = proa_json_get(json, "id2label") || proa_json_get(json, "num_labels");
-    PROA_UNUSED(arena);
-    PROA_TRY(finish_decoding(c, json, false, err));
-    if (!named) c->labels = 3;
-    return PROA_OK;
-}
-
-/* A start and an end for each row, whatever labels the file names. */
-static proa_status finish_bart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_UNUSED(arena);
-    PROA_TRY(finish_decoding(c, json, false, err));
-    c->labels = 2, c->regression = false;
-    return PROA_OK;
-}
-
-/* mBART's and PLBart's input ends with its language, with which the decoder begins. */
-static proa_status finish_mbart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_UNUSED(arena);
     c->starts_with_last = true;
-    return finish_decoding(c, json, false, err);
-}
-
-static proa_status finish_mbart_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    c->starts_with_last = true;
-    return finish_bart_qa(c, json, arena, err);
-}
-
-static proa_status finish_plbart_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_UNUSED(arena);
-    c->starts_with_last = true;
-    return finish_decoding(c, json, true, err);
+    return finish_offset(c, json, true, err);
 }
 
 /* MVP is BART without the prompts that its layers may have. */
-static proa_status check_prompt(const proa_json *json, proa_err *err)
-{
-    bool prompt = false;
-    PROA_TRY(proa_json_get_bool(&prompt, json, "use_prompt", err));
-    if (!prompt) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED, "'use_prompt' true is not supported: prompts in each layer");
-}
-
 static proa_status finish_mvp(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(check_prompt(json, err));
-    return finish_bart(c, json, arena, err);
-}
-
-static proa_status finish_mvp_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
+    bool prompt = false;
     PROA_UNUSED(arena);
-    PROA_TRY(check_prompt(json, err));
-    return finish_decoding(c, json, false, err);
+    PROA_TRY(proa_json_get_bool(&prompt, json, "use_prompt", err));
+    if (prompt)
+        return PROA_FAIL(err, UNSUPPORTED, "'use_prompt' true is not supported: prompts in each layer");
+    c->decoder_start = 2;
+    return finish_offset(c, json, false, err);
 }
 
-static proa_status finish_mvp_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* Without global tokens, as the class runs if no global_attention_mask is given, unless the file has global_tokens. */
+static proa_status finish_led(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    PROA_TRY(check_prompt(json, err));
-    return finish_bart_qa(c, json, arena, err);
+    c->decoder_start = 2;
+    c->end_ids[c->end_count++] = 2;
+    PROA_TRY(proa_config_read_attention_window(c, json, err));
+    PROA_TRY(finish_blenderbot(c, json, arena, err));
+    c->embed_scale = 1;
+    return PROA_OK;
 }
 
 /* The padding token has the position pad_token_id, the first token the one after it (fairseq's make_positions). */
@@ -502,78 +380,51 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-#define ROW(type, classes, config_keys, tensors, embed, encoder, decoder, after, heads, finisher)            \
-    ROW_OF(type, classes, config_keys, tensors, embed, embed, encoder, decoder, after, heads, finisher)
-#define ROW_OF(...) {ROW_FIELDS(__VA_ARGS__)}
-#define ROW_FIELDS(type, classes, config_keys, tensors, embed, begin, encoder, decoder, after, heads, finisher)  \
-    .name = type, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER_DECODER, \
-     .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,             \
+/* BEGIN: the program of the decoder's embedding; the rest of the arguments: the other classes. */
+#define ROW(type, class, config_keys, tensors, EMBED, BEGIN, encoder, decoder, after, heads, finisher, ...) \
+    {.name = type, .model_type = type, .hf = STRINGS class, .kind = PROA_KIND_ENCODER_DECODER,  \
+     .norm = PROA_NORM_LAYER, .keys = config_keys, .names = tensors, .prefixes = prefixes,      \
      .aliases = aliases, .ignored = ignored,                                                    \
-     .stacks = {[PROA_STACK_DECODER] = {begin, decoder, NULL, true},                            \
-                [PROA_STACK_ENCODER] = {embed, encoder, after, false}},                         \
+     .stacks = {[PROA_STACK_DECODER] = {BEGIN, decoder, NULL, true},                            \
+                [PROA_STACK_ENCODER] = {EMBED, encoder, after, false}},                         \
      .cross = cross, .head = heads, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB,     \
-     .finish = finisher
+     .finish = finisher, __VA_ARGS__}
+#define POST(type, class, tensors, EMBED, BEGIN, finisher, ...) \
+    ROW(type, class, bart_keys, tensors, EMBED, BEGIN, post_encoder_layer, post_decoder_layer, NULL, plain_head, \
+        finisher, __VA_ARGS__)
+#define PRE(type, class, config_keys, tensors, EMBED, finisher, ...) \
+    ROW(type, class, config_keys, tensors, EMBED, EMBED, pre_encoder_layer, pre_decoder_layer, encoder_after,    \
+        normed_head, finisher, __VA_ARGS__)
 
 const proa_arch proa_arch_bart =
-    ROW("bart", ("BartForConditionalGeneration", "BartModel"), bart_keys, bart_tensors, bart_embed,
-        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_bart);
+    POST("bart", ("BartForConditionalGeneration", "BartModel"), bart_tensors, bart_embed, bart_embed, finish_bart,
+         FORMS(TEXTS | SPANS | DECODERS, "Bart"));
 const proa_arch proa_arch_mbart =
-    ROW("mbart", ("MBartForConditionalGeneration"), bart_keys, mbart_tensors, bart_embed,
-        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_bart);
+    PRE("mbart", ("MBartForConditionalGeneration"), bart_keys, mbart_tensors, bart_embed, finish_mbart,
+        FORMS(TEXTS | SPANS | DECODERS, "MBart"));
 const proa_arch proa_arch_marian =
-    ROW("marian", ("MarianMTModel"), bart_keys, marian_tensors, plain_embed,
-        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+    POST("marian", ("MarianMTModel"), marian_tensors, plain_embed, plain_embed, finish_marian,
+         FORMS(DECODERS, "Marian"));
 /* Pegasus is saved with its sinusoids or without; Blenderbot's positions begin with row 0, as Marian's do. */
 const proa_arch proa_arch_pegasus =
-    ROW("pegasus", ("PegasusForConditionalGeneration"), bart_keys, pegasus_tensors, plain_embed,
-        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_marian);
+    PRE("pegasus", ("PegasusForConditionalGeneration"), bart_keys, pegasus_tensors, plain_embed, finish_marian,
+        FORMS(DECODERS, "Pegasus"));
 const proa_arch proa_arch_blenderbot =
-    ROW("blenderbot", ("BlenderbotForConditionalGeneration"), bart_keys, blenderbot_tensors, plain_embed,
-        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_blenderbot);
+    PRE("blenderbot", ("BlenderbotForConditionalGeneration"), bart_keys, blenderbot_tensors, plain_embed,
+        finish_blenderbot, FORMS(DECODERS, "Blenderbot"));
 const proa_arch proa_arch_blenderbot_small =
-    ROW_OF("blenderbot-small", ("BlenderbotSmallForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
-           small_decoder_embed, post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_marian);
+    POST("blenderbot-small", ("BlenderbotSmallForConditionalGeneration"), bart_tensors, bart_embed,
+         small_decoder_embed, finish_marian, FORMS(DECODERS, "BlenderbotSmall"));
 const proa_arch proa_arch_plbart =
-    ROW("plbart", ("PLBartForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
-        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_plbart);
+    POST("plbart", ("PLBartForConditionalGeneration"), bart_tensors, bart_embed, bart_embed, finish_plbart,
+         FORMS(TEXTS | DECODERS, "PLBart"));
 const proa_arch proa_arch_mvp =
-    ROW("mvp", ("MvpForConditionalGeneration"), bart_keys, bart_tensors, bart_embed,
-        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_mvp);
-const proa_arch proa_arch_led = {
-    ROW_FIELDS("led", ("LEDForConditionalGeneration"), led_keys, led_tensors, bart_embed, bart_embed,
-               led_encoder_layer, post_decoder_layer, NULL, plain_head, finish_led),
-    .prefix_aliases = led_beginnings};
+    POST("mvp", ("MvpForConditionalGeneration"), bart_tensors, bart_embed, bart_embed, finish_mvp,
+         FORMS(TEXTS | SPANS | DECODERS, "Mvp"));
+const proa_arch proa_arch_led =
+    ROW("led", ("LEDForConditionalGeneration"), led_keys, led_tensors, bart_embed, bart_embed, led_encoder_layer,
+        post_decoder_layer, NULL, plain_head, finish_led, .prefix_aliases = led_beginnings, FORMS(SPANS, "LED"));
 const proa_arch proa_arch_m2m100 =
-    ROW("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed,
-        pre_encoder_layer, pre_decoder_layer, encoder_after, normed_head, finish_m2m100);
-
-/* Encoders that decode their input. The stacks' outputs are normed (after) or not. */
-#define DECODING(row, type, classes, tensors, encoder, decoder, after, heads, rows, finisher)          \
-    {.name = row, .model_type = type, .hf = STRINGS classes, .kind = PROA_KIND_ENCODER,                \
-     .norm = PROA_NORM_LAYER, .keys = bart_keys, .names = tensors, .prefixes = prefixes,               \
-     .aliases = aliases, .ignored = class_ignored,                                                     \
-     .stacks = {[PROA_STACK_DECODER] = {bart_decoded_embed, decoder, after, true},                     \
-                [PROA_STACK_ENCODER] = {bart_embed, encoder, after, false}},                           \
-     .head = heads, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_LABELS, .finish = finisher}
-const proa_arch proa_arch_bart_cls =
-    DECODING("bart_cls", "bart", ("BartForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
-             post_decoded_layer, NULL, class_head, END, finish_bart_cls);
-const proa_arch proa_arch_bart_qa =
-    DECODING("bart_qa", "bart", ("BartForQuestionAnswering"), bart_qa_tensors, post_encoder_layer,
-             post_decoded_layer, NULL, plain_head, ALL, finish_bart_qa);
-const proa_arch proa_arch_mbart_cls =
-    DECODING("mbart_cls", "mbart", ("MBartForSequenceClassification"), mbart_cls_tensors, pre_encoder_layer,
-             pre_decoded_layer, encoder_after, class_head, END, finish_mbart_cls);
-const proa_arch proa_arch_mbart_qa =
-    DECODING("mbart_qa", "mbart", ("MBartForQuestionAnswering"), mbart_qa_tensors, pre_encoder_layer,
-             pre_decoded_layer, encoder_after, plain_head, ALL, finish_mbart_qa);
-const proa_arch proa_arch_plbart_cls =
-    DECODING("plbart_cls", "plbart", ("PLBartForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
-             post_decoded_layer, NULL, class_head, END, finish_plbart_cls);
-const proa_arch proa_arch_mvp_cls =
-    DECODING("mvp_cls", "mvp", ("MvpForSequenceClassification"), bart_cls_tensors, post_encoder_layer,
-             post_decoded_layer, NULL, class_head, END, finish_mvp_cls);
-const proa_arch proa_arch_mvp_qa =
-    DECODING("mvp_qa", "mvp", ("MvpForQuestionAnswering"), bart_qa_tensors, post_encoder_layer,
-             post_decoded_layer, NULL, plain_head, ALL, finish_mvp_qa);
+    PRE("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed, finish_m2m100,
+        NO_HEADS);
 /* clang-format on */

@@ -312,7 +312,8 @@ const proa_arch proa_arch_bert_qa = {
 const proa_arch proa_arch_bert_mlm = {
     ENCODER("bert_mlm", STRINGS("BertForMaskedLM", "BertForPreTraining"), keys, embed, mlm_tensors, rows_ignored,
             mlm_head, ALL, VOCAB),
-    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert, .embedder = &proa_arch_bert};
+    .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert, .embedder = &proa_arch_bert,
+    FORMS(DECODERS, "BertLMHeadModel")};
 const proa_arch proa_arch_bigbird_cls = {
     ENCODER("bigbird_cls", STRINGS("BigBirdForSequenceClassification"), bigbird_keys, embed, bigbird_cls_tensors,
             bigbird_ignored, electra_disc_head, FIRST, LABELS),
@@ -334,7 +335,7 @@ const proa_arch proa_arch_ernie_qa = {
     ERNIE("ernie_qa", "ErnieForQuestionAnswering", ernie_qa_tensors, rows_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_ernie_mlm = {
     ERNIE("ernie_mlm", "ErnieForMaskedLM", ernie_mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB),
-    .embedder = &proa_arch_ernie};
+    .embedder = &proa_arch_ernie, FORMS(DECODERS, "Ernie")};
 const proa_arch proa_arch_roberta = {
     ROBERTA("roberta", "Model", roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool};
 const proa_arch proa_arch_roberta_cls = {
@@ -347,7 +348,7 @@ const proa_arch proa_arch_roberta_qa = {
     ROBERTA("roberta_qa", "ForQuestionAnswering", roberta_qa_tensors, roberta_ignored, token_head, ALL, LABELS)};
 const proa_arch proa_arch_roberta_mlm = {
     ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB),
-    .embedder = &proa_arch_roberta};
+    .embedder = &proa_arch_roberta, FORMS(DECODERS, "Roberta", "XLMRoberta", "Camembert", "Data2VecText")};
 #define LONGFORMER(type, ending, tensors, heads, rows, outs, finisher)                                         \
     .name = type, .hf = STRINGS("Longformer" ending), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
     .keys = keys, .names = tensors, .ignored = longformer_ignored, .head = heads,                             \
@@ -386,5 +387,5 @@ const proa_arch proa_arch_electra_disc = {
             finish_discriminator), .embedder = &proa_arch_electra};
 const proa_arch proa_arch_electra_mlm = {
     ELECTRA("electra_mlm", "ElectraForMaskedLM", electra_mlm_tensors, electra_mlm_head, ALL, VOCAB, finish_bert),
-    .embedder = &proa_arch_electra};
+    .embedder = &proa_arch_electra, FORMS(DECODERS, "Electra")};
 /* clang-format on */

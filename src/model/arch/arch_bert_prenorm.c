@@ -145,8 +145,9 @@ static proa_status finish_esm(proa_config *c, const proa_json *json, proa_arena 
     .keys = keylist, .names = short##_##head_name##_tensors, .prefixes = short##_prefixes, .aliases = aliases,  \
     .ignored = ignored, .stacks = {[STACK] = {short##_embed, layer, after, false}}, .head = program,            \
     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finisher
-/* A model with its heads. row: its name; the last two: the programs of the heads for sequences and for words. */
-#define FAMILY(row, short, type, class, keylist, finisher, cls_program, mlm_program) \
+/* A model with its heads. row: its name; cls_program, mlm_program: the heads for sequences and for words; the rest: the
+ * decoder of its layers. */
+#define FAMILY(row, short, type, class, keylist, finisher, cls_program, mlm_program, ...) \
     const proa_arch proa_arch_##row = {                                                                         \
         ROW(#row, short, type, class "Model", keylist, finisher, bare, headless, ALL, HIDDEN), .pool = pool};   \
     const proa_arch proa_arch_##row##_cls = {                                                                   \
@@ -157,17 +158,19 @@ static proa_status finish_esm(proa_config *c, const proa_json *json, proa_arena 
             ALL, LABELS)};                                                                                      \
     const proa_arch proa_arch_##row##_mlm = {                                                                   \
         ROW(#row "_mlm", short, type, class "ForMaskedLM", keylist, finisher, mlm, mlm_program, ALL, VOCAB),    \
-        .embedder = &proa_arch_##row}
+        .embedder = &proa_arch_##row, __VA_ARGS__}
 #define QA(row, short, type, class, keylist, finisher) \
     const proa_arch proa_arch_##row##_qa = {                                                                    \
         ROW(#row "_qa", short, type, class "ForQuestionAnswering", keylist, finisher, qa, token_head, ALL, LABELS)}
 
-FAMILY(megatron_bert, megatron, "megatron-bert", "MegatronBert", keys, finish_megatron, pooled_head, bert_mlm_head);
+FAMILY(megatron_bert, megatron, "megatron-bert", "MegatronBert", keys, finish_megatron, pooled_head, bert_mlm_head,
+       FORMS(DECODERS, "MegatronBert"));
 QA(megatron_bert, megatron, "megatron-bert", "MegatronBert", keys, finish_megatron);
 FAMILY(roberta_prelayernorm, prelayer, "roberta-prelayernorm", "RobertaPreLayerNorm", keys, finish_offset, dense_head,
-       mlm_head);
+       mlm_head, FORMS(DECODERS, "RobertaPreLayerNorm"));
 QA(roberta_prelayernorm, prelayer, "roberta-prelayernorm", "RobertaPreLayerNorm", keys, finish_offset);
-FAMILY(xlm_roberta_xl, xl, "xlm-roberta-xl", "XLMRobertaXL", xl_keys, finish_offset, dense_head, mlm_head);
+FAMILY(xlm_roberta_xl, xl, "xlm-roberta-xl", "XLMRobertaXL", xl_keys, finish_offset, dense_head, mlm_head,
+       FORMS(DECODERS, "XLMRobertaXL"));
 QA(xlm_roberta_xl, xl, "xlm-roberta-xl", "XLMRobertaXL", xl_keys, finish_offset);
-FAMILY(esm, esm, "esm", "Esm", esm_keys, finish_esm, dense_head, mlm_head);
+FAMILY(esm, esm, "esm", "Esm", esm_keys, finish_esm, dense_head, mlm_head, NO_HEADS);
 /* clang-format on */

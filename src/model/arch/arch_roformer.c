@@ -119,7 +119,8 @@ static proa_status finish_rembert(proa_config *c, const proa_json *json, proa_ar
     const proa_arch proa_arch_##short##_qa = {                                                                     \
         ROW(#short "_qa", short, class "ForQuestionAnswering", qa, token_head, ALL, LABELS)};                      \
     const proa_arch proa_arch_##short##_mlm = {                                                                    \
-        ROW(#short "_mlm", short, class "ForMaskedLM", mlm, mlm_head, ALL, VOCAB), .embedder = &proa_arch_##short}
+        ROW(#short "_mlm", short, class "ForMaskedLM", mlm, mlm_head, ALL, VOCAB), .embedder = &proa_arch_##short,     \
+        FORMS(DECODERS, class)}
 
 const proa_arch proa_arch_roformer = {ROW("roformer", roformer, "RoFormerModel", bare, headless, ALL, HIDDEN)};
 FAMILY(roformer, "RoFormer");

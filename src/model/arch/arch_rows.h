@@ -322,20 +322,21 @@ enum {
     LINEAR(U, X,   DOWN, ADD),   \
     END
 
-/* A decoder over the input of an encoder, in the same pass: its embedding begins with KEEP_ENCODED, and the
- * cross-attention of its layers with ENCODED_MEMORY. */
-#define KEEP_ENCODED   SCALE(X, KEPT)
-#define ENCODED_MEMORY LINEAR(KEPT, CKV, CROSS_KV, 0), CROSS_APPEND
-
 /* ---- The row. ---- */
 #define STRINGS(...)   (const char *const[]){__VA_ARGS__, NULL}
 /* What generating decoders have in common. */
 #define DECODER(NORM)  .kind = PROA_KIND_DECODER, .norm = PROA_NORM_##NORM, \
                        .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB
-/* The other classes on a decoder's layers: those whose names are one of the rest of the arguments and the ending of a
- * form of `which`, and the bare one. */
-enum { TEXTS = 1 << PROA_FORM_TEXTS, TOKENS = 1 << PROA_FORM_TOKENS, SPANS = 1 << PROA_FORM_SPANS };
-#define HEADS(which, ...) .stems = STRINGS(__VA_ARGS__), .forms = (which) | 1 << PROA_FORM_BARE
+/* The other classes on a row's layers: those whose names are one of the rest of the arguments and the ending of a form
+ * of `which`; of a decoder the bare one, too (HEADS). */
+enum {
+    TEXTS    = 1 << PROA_FORM_TEXTS,
+    TOKENS   = 1 << PROA_FORM_TOKENS,
+    SPANS    = 1 << PROA_FORM_SPANS,
+    DECODERS = 1 << PROA_FORM_CAUSAL
+};
+#define FORMS(which, ...) .stems = STRINGS(__VA_ARGS__), .forms = (which)
+#define HEADS(which, ...) FORMS((which) | 1 << PROA_FORM_BARE, __VA_ARGS__)
 #define NO_HEADS .stems = NULL, .forms = 0
 #define CAUSAL(embed, layer) [PROA_STACK_DECODER] = {embed, layer, NULL, true}
 /* clang-format on */

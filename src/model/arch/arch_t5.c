@@ -4,8 +4,7 @@
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
  * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention), and with
  * "transient-global" also to the normed sums of blocks of 16 tokens. The encoders alone (T5EncoderModel) are rows of
- * their own, and so are classes with heads: for tokens beside the encoder, for sequences and question answering beside
- * a decoder that reads the input moved by one token.
+ * their own, and so are classes for tokens, whose head is beside the encoder.
  * Facts: transformers' modeling_t5.py, modeling_umt5.py, modeling_longt5.py; Guo et al. 2022. */
 #include "model/arch/arch_rows.h"
 
@@ -76,12 +75,7 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
 #define DENSE_TENSORS(name, SLOT, ROWS) \
     MATRIX                (name ".weight", SLOT,     ROWS, HIDDEN), \
     VECTOR                (name ".bias",   SLOT##_B, ROWS)
-/* Heads of classes that decode their input are beside the encoder, whose pass they end. */
-#define CLASS_TENSORS \
-    DENSE_TENSORS         ("classification_head.dense",    HEAD_DENSE, HIDDEN), \
-    DENSE_TENSORS         ("classification_head.out_proj", HEAD,       LABELS)
 #define TOKEN_TENSORS DENSE_TENSORS("classifier", HEAD, LABELS)
-#define QA_TENSORS    DENSE_TENSORS("qa_outputs", HEAD, LABELS)
 #define STACK PROA_STACK_ENCODER
 static const proa_name encoder_tensors[] = {ENCODER_TENSORS(".0"), END_TENSORS};
 static const proa_name umt5_encoder_tensors[] = {ENCODER_TENSORS(".%d"), END_TENSORS};
@@ -96,43 +90,11 @@ static const proa_name tensors[] = {
     END_TENSORS};
 #undef STACK
 #define STACK PROA_STACK_ENCODER
-static const proa_name cls_tensors[] = {
-    ENCODER_TENSORS(".0"), CLASS_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    DECODER_TENSORS(".0"),
-    END_TENSORS};
-#undef STACK
-#define STACK PROA_STACK_ENCODER
-static const proa_name qa_tensors[] = {
-    ENCODER_TENSORS(".0"), QA_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    DECODER_TENSORS(".0"),
-    END_TENSORS};
-#undef STACK
-#define STACK PROA_STACK_ENCODER
 static const proa_name umt5_tensors[] = {
     ENCODER_TENSORS(".%d"),
 #undef STACK
 #define STACK PROA_STACK_DECODER
     DECODER_TENSORS(".%d"), HEAD_TENSORS,
-    END_TENSORS};
-#undef STACK
-#define STACK PROA_STACK_ENCODER
-static const proa_name umt5_cls_tensors[] = {
-    ENCODER_TENSORS(".%d"), CLASS_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    DECODER_TENSORS(".%d"),
-    END_TENSORS};
-#undef STACK
-#define STACK PROA_STACK_ENCODER
-static const proa_name umt5_qa_tensors[] = {
-    ENCODER_TENSORS(".%d"), QA_TENSORS,
-#undef STACK
-#define STACK PROA_STACK_DECODER
-    DECODER_TENSORS(".%d"),
     END_TENSORS};
 #undef STACK
 #define STACK PROA_STACK_ENCODER
@@ -160,7 +122,6 @@ static const char *const longt5_aliases[] = {
     MODULE_ALIAS("relative_attention_bias.weight"), NULL};
 
 static const proa_step embed[] = {EMBED(TOKENS), END};
-static const proa_step decoded_embed[] = {KEEP_ENCODED, EMBED(TOKENS), END};
 #define SELF_ATTENTION \
     NORM  (X, N,   ATTN_NORM), \
     LINEAR(N, QKV, QKV, 0),    \
@@ -191,24 +152,11 @@ static const proa_step longt5_layer[] = {
     ATTEND_BLOCKS,
     LINEAR       (A, X, O, ADD),
     PLAIN_OR_GATED_FFN};
-static const proa_step decoded_layer[] = {
-    SELF_ATTENTION,
-    NORM  (X, N,  CROSS_NORM),
-    LINEAR(N, CQ, CROSS_Q, 0),
-    ENCODED_MEMORY,
-    CROSS_ATTEND,
-    LINEAR(A, X,  CROSS_O, ADD),
-    PLAIN_OR_GATED_FFN};
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 static const proa_step encoder_head[] = {GATHER(OUT), END};
 static const proa_step rows_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
-static const proa_step class_head[] = {
-    GATHER(H),
-    LINEAR(H,  HN,  HEAD_DENSE, TANH),
-    LINEAR(HN, OUT, HEAD,       0),
-    END};
 /* clang-format on */
 
 /* feed_forward_proj is "relu", "gated-gelu", "gated-silu": the gated gelu is the tanh form (T5Config). Where it is
@@ -257,6 +205,7 @@ static proa_status finish_t5(proa_config *c, const proa_json *json, proa_arena *
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_decoder_outputs", err));
     c->logit_scale = scaled ? 1 / sqrt((double)c->hidden) : 1;
     c->decoder_start = 0;
+    c->end_ids[c->end_count++] = 1;
     return PROA_OK;
 }
 
@@ -275,23 +224,6 @@ static proa_status finish_token(proa_config *c, const proa_json *json, proa_aren
 {
     PROA_TRY(finish_encoder(c, json, arena, err));
     return proa_config_read_labels(c, json, err);
-}
-
-/* Classes that decode their input. */
-static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    c->stream_scale = 1;
-    c->end_ids[c->end_count++] = 1;
-    PROA_TRY(finish_t5(c, json, arena, err));
-    return proa_config_read_labels(c, json, err);
-}
-
-/* A start and an end for each row, whatever labels the file names. */
-static proa_status finish_qa(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
-{
-    PROA_TRY(finish_cls(c, json, arena, err));
-    c->labels = 2, c->regression = false;
-    return PROA_OK;
 }
 
 /* The encoder sees local_radius positions on each side. The other kind of attention adds sums of blocks to the keys. */
@@ -321,12 +253,13 @@ static proa_status finish_longt5(proa_config *c, const proa_json *json, proa_are
 }
 
 /* clang-format off */
-#define PAIR(type, class, table, others, program, finisher) \
+#define PAIR(type, class, table, others, program, finisher, ...) \
     {.name = type, .model_type = type, .hf = STRINGS class, .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS, \
-     .keys = keys, .names = table, .aliases = others, .ignored = ignored,                                        \
+     .keys = keys, .names = table, .prefix_aliases = beginnings, .aliases = others, .ignored = ignored,          \
      .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},                                       \
                 [PROA_STACK_ENCODER] = {embed, program, encoder_after, false}},                                  \
-     .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finisher}
+     .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finisher,   \
+     __VA_ARGS__}
 #define ROWS_OF(row, type, class, table, others, layer, program, outs, finisher) \
     {.name = row, .model_type = type, .hf = STRINGS class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS,     \
      .keys = encoder_keys, .names = table, .prefix_aliases = beginnings, .aliases = others, .ignored = ignored,  \
@@ -336,40 +269,23 @@ static proa_status finish_longt5(proa_config *c, const proa_json *json, proa_are
     ROWS_OF(type "_encoder", type, class, table, others, layer, encoder_head, HIDDEN, finisher)
 #define TOKENS_OF(type, class, table) \
     ROWS_OF(type "_token", type, class, table, NULL, encoder_layer, rows_head, LABELS, finish_token)
-/* Encoders that decode their input. */
-#define DECODING(row, type, class, table, program, rows, finisher) \
-    {.name = row, .model_type = type, .hf = STRINGS class, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_RMS,     \
-     .keys = keys, .names = table, .prefix_aliases = beginnings, .ignored = ignored,                             \
-     .stacks = {[PROA_STACK_DECODER] = {decoded_embed, decoded_layer, encoder_after, true},                      \
-                [PROA_STACK_ENCODER] = {embed, encoder_layer, encoder_after, false}},                            \
-     .head = program, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_LABELS, .finish = finisher}
 
 const proa_arch proa_arch_t5 =
     PAIR("t5", ("T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration"), tensors, NULL,
-         encoder_layer, finish_t5);
+         encoder_layer, finish_t5, FORMS(TEXTS | SPANS, "T5", "MT5"));
 const proa_arch proa_arch_t5_encoder =
     ENCODER("t5", ("T5EncoderModel", "MT5EncoderModel"), encoder_tensors, NULL, encoder_layer, finish_encoder);
-const proa_arch proa_arch_t5_cls =
-    DECODING("t5_cls", "t5", ("T5ForSequenceClassification", "MT5ForSequenceClassification"), cls_tensors,
-             class_head, END, finish_cls);
 const proa_arch proa_arch_t5_token =
     TOKENS_OF("t5", ("T5ForTokenClassification", "MT5ForTokenClassification"), token_tensors);
-const proa_arch proa_arch_t5_qa =
-    DECODING("t5_qa", "t5", ("T5ForQuestionAnswering", "MT5ForQuestionAnswering"), qa_tensors, rows_head, ALL,
-             finish_qa);
 const proa_arch proa_arch_umt5 =
-    PAIR("umt5", ("UMT5ForConditionalGeneration"), umt5_tensors, NULL, encoder_layer, finish_t5);
+    PAIR("umt5", ("UMT5ForConditionalGeneration"), umt5_tensors, NULL, encoder_layer, finish_t5,
+         FORMS(TEXTS | SPANS, "UMT5"));
 const proa_arch proa_arch_umt5_encoder =
     ENCODER("umt5", ("UMT5EncoderModel"), umt5_encoder_tensors, NULL, encoder_layer, finish_encoder);
-const proa_arch proa_arch_umt5_cls =
-    DECODING("umt5_cls", "umt5", ("UMT5ForSequenceClassification"), umt5_cls_tensors, class_head, END,
-             finish_cls);
 const proa_arch proa_arch_umt5_token = TOKENS_OF("umt5", ("UMT5ForTokenClassification"), umt5_token_tensors);
-const proa_arch proa_arch_umt5_qa =
-    DECODING("umt5_qa", "umt5", ("UMT5ForQuestionAnswering"), umt5_qa_tensors, rows_head, ALL, finish_qa);
 const proa_arch proa_arch_longt5 =
     PAIR("longt5", ("LongT5ForConditionalGeneration"), longt5_tensors, longt5_aliases, longt5_layer,
-         finish_longt5);
+         finish_longt5, NO_HEADS);
 const proa_arch proa_arch_longt5_encoder =
     ENCODER("longt5", ("LongT5EncoderModel"), longt5_encoder_tensors, longt5_aliases, longt5_layer,
             finish_longt5_encoder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * test_derive.c - the rows that are made of decoders' rows: what they keep, and what their configurations say. */
+ * test_derive.c - the rows that are made of other rows: what they keep, and what their configurations say. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,26 +26,66 @@ static int64_t count_names(const proa_arch *arch, bool heads)
     return count;
 }
 
-/* All but the head is the decoder's. Two rows of one class would hide each other, unless a key tells them apart. */
+/* Two rows of one class would hide each other, unless a key tells them apart. */
+static void expect_own_class(const proa_arch *const *row)
+{
+    for (const proa_arch *const *other = proa_arch_rows(); other < row; other++)
+        for (const char *const *hf = (*other)->hf; *hf; hf++)
+            if (strcmp(*hf, (*row)->hf[0]) == 0)
+                fail_msg("%s: %s has %s, too", (*row)->name, (*other)->name, *hf);
+}
+
+/* All but the head is the decoder's. */
+static void expect_layers_of_decoder(const proa_arch *a)
+{
+    const proa_arch *decoder = a->origin;
+    assert_int_equal(a->kind, PROA_KIND_ENCODER);
+    assert_int_equal(count_names(a, false), count_names(decoder, false));
+    assert_int_equal(count_names(a, true), a->form == PROA_FORM_BARE ? 0 : 2);
+    for (const proa_name *n = a->names; n->name; n++) assert_int_equal(n->stack, PROA_STACK_ENCODER);
+    assert_ptr_equal(a->stacks[PROA_STACK_ENCODER].layer, decoder->stacks[PROA_STACK_DECODER].layer);
+    assert_null(a->stacks[PROA_STACK_DECODER].layer);
+    assert_true(a->stacks[PROA_STACK_ENCODER].causal);
+}
+
+static int64_t count_steps(const proa_step *steps, proa_step_op op)
+{
+    int64_t count = 0;
+    for (; steps->op != PROA_STEP_END; steps++) count += steps->op == op;
+    return count;
+}
+
+/* A decoder has one stack, whose layers attend to nothing else; an encoder that decodes its input has both. */
+static void expect_layers(const proa_arch *a)
+{
+    const proa_stack *decoder = &a->stacks[PROA_STACK_DECODER], *encoder = &a->stacks[PROA_STACK_ENCODER];
+    bool causal = a->form == PROA_FORM_CAUSAL;
+    assert_int_equal(a->kind, causal ? PROA_KIND_DECODER : PROA_KIND_ENCODER);
+    assert_true(decoder->causal);
+    assert_int_equal(count_steps(decoder->layer, PROA_STEP_ATTEND), 1);
+    assert_int_equal(count_steps(decoder->layer, PROA_STEP_CROSS_ATTEND), !causal);
+    assert_int_equal(count_steps(decoder->layer, PROA_STEP_CROSS_APPEND), !causal);
+    assert_null(a->cross);
+    if (!causal) {
+        assert_ptr_equal(encoder->layer, a->origin->stacks[PROA_STACK_ENCODER].layer);
+        return;
+    }
+    assert_null(encoder->layer);
+    for (const proa_name *n = a->names; n->name; n++) assert_int_equal(n->stack, PROA_STACK_DECODER);
+}
+
 static void keep_the_layers(void **state)
 {
     PROA_UNUSED(state);
     int64_t made = 0;
     for (const proa_arch *const *row = proa_arch_rows(); *row; row++) {
-        const proa_arch *a = *row, *decoder = a->decoder;
-        if (!decoder) continue;
+        const proa_arch *a = *row;
+        if (!a->origin) continue;
         made++;
-        assert_int_equal(a->kind, PROA_KIND_ENCODER);
-        assert_int_equal(count_names(a, false), count_names(decoder, false));
-        assert_int_equal(count_names(a, true), a->form == PROA_FORM_BARE ? 0 : 2);
-        for (const proa_name *n = a->names; n->name; n++) assert_int_equal(n->stack, PROA_STACK_ENCODER);
-        assert_ptr_equal(a->stacks[PROA_STACK_ENCODER].layer, decoder->stacks[PROA_STACK_DECODER].layer);
-        assert_null(a->stacks[PROA_STACK_DECODER].layer);
-        assert_true(a->stacks[PROA_STACK_ENCODER].causal);
-        assert_ptr_equal(proa_arch_of_form(decoder, a->form), a);
-        for (const proa_arch *const *other = proa_arch_rows(); other < row; other++)
-            for (const char *const *hf = (*other)->hf; *hf; hf++)
-                if (strcmp(*hf, a->hf[0]) == 0) fail_msg("%s: %s has %s, too", a->name, (*other)->name, *hf);
+        if (a->origin->kind == PROA_KIND_DECODER) expect_layers_of_decoder(a);
+        else expect_layers(a);
+        assert_ptr_equal(proa_arch_of_form(a->origin, a->form), a);
+        expect_own_class(row);
     }
     assert_true(made > 100);
 }
@@ -123,12 +163,37 @@ static void refusals(void **state)
     refused(CLASS("OlmoForTokenClassification") SIZES "}", PROA_UNSUPPORTED,
             "'OlmoForTokenClassification' is not");
     refused(CLASS("GPT2ForSequenceClassification") GPT2 ",\"num_labels\":0}", PROA_INVALID, "'num_labels'");
+    refused(CLASS("BertLMHeadModel") SIZES "}", PROA_UNSUPPORTED, "'is_decoder' false");
+    refused(CLASS("RobertaForCausalLM") SIZES ",\"is_decoder\":true,\"add_cross_attention\":true}",
+            PROA_UNSUPPORTED, "'add_cross_attention' true");
+}
+
+/* The layers and sizes of a decoder alone are those of its stack. */
+static void decoders_alone(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f,
+        CLASS(
+            "BartForCausalLM") "\"vocab_size\":200,\"d_model\":64,\"encoder_layers\":2,\"decoder_layers\":3,"
+                               "\"encoder_attention_heads\":4,\"encoder_ffn_dim\":64,"
+                               "\"decoder_attention_heads\":2,\"decoder_ffn_dim\":96}");
+    assert_true(f.c.layers == 3 && f.c.encoder_layers == 0 && f.c.heads == 2 && f.c.ffn == 96);
+    assert_true(f.c.encoder_heads == 0 && f.c.encoder_ffn == 0 && f.c.position_offset == 2);
+    proa_arena_release(&f.arena);
+    accepted(&f, CLASS("RobertaForCausalLM") SIZES ",\"is_decoder\":true}");
+    assert_true(f.c.layers == 3 && f.c.encoder_layers == 0 && f.c.position_offset == 2);
+    proa_arena_release(&f.arena);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers), cmocka_unit_test(padding),
-                                       cmocka_unit_test(padding_of_generation), cmocka_unit_test(labels),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers),
+                                       cmocka_unit_test(padding),
+                                       cmocka_unit_test(padding_of_generation),
+                                       cmocka_unit_test(labels),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(decoders_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
