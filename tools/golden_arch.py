@@ -681,12 +681,24 @@ HEADS["umt5_token"] = ("UMT5ForTokenClassification", lambda: transformers.UMT5Co
 PAIRS["mvp"] = ("MvpForConditionalGeneration", lambda: transformers.MvpConfig(
     pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2, **STACKS), {"forced_eos_token_id": 2})
 HEADS.update(DECODING)
+# Two stacks of Gemma 2, which differ in what they may.
+GEMMA_STACK = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+               "head_dim": 8, "max_position_embeddings": 64, "query_pre_attn_scalar": 10, "sliding_window": 5,
+               "attn_logit_softcapping": 6.0, "final_logit_softcapping": 10.0, **IDS}
+T5GEMMA = {"encoder": dict(GEMMA_STACK, num_hidden_layers=3, sliding_window=4, max_position_embeddings=80),
+           "decoder": GEMMA_STACK, "vocab_size": VOCAB}
+T5GEMMA_HEADS = {
+    "t5gemma_cls": ("T5GemmaForSequenceClassification", lambda: transformers.T5GemmaConfig(num_labels=3, **T5GEMMA)),
+    "t5gemma_unlike_token": ("T5GemmaForTokenClassification", lambda: transformers.T5GemmaConfig(num_labels=5, **dict(
+        T5GEMMA, encoder=dict(T5GEMMA["encoder"], intermediate_size=40))))}
+HEADS.update(T5GEMMA_HEADS)
+PAIRS["t5gemma"] = ("T5GemmaForConditionalGeneration", lambda: transformers.T5GemmaConfig(**T5GEMMA), {})
 
 
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
-    plus_one = type(model).__name__.startswith(("Gemma", "VaultGemma", "Qwen3Next", "Qwen3_5"))
+    plus_one = type(model).__name__.startswith(("Gemma", "T5Gemma", "VaultGemma", "Qwen3Next", "Qwen3_5"))
     plus_one = plus_one and not type(model).__name__.startswith(("Gemma3n", "Gemma4"))
     for name, p in model.named_parameters():
         if type(model).__name__.startswith(("Marian", "Pegasus", "RoFormer")) and "embed_positions" in name:  # sinusoids, which no checkpoint need have
@@ -698,7 +710,7 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         elif name.endswith(("router.scale", "per_expert_scale", "correct_output_scale")):
             p.data = 1.0 + 0.2 * values
         elif name.endswith("weight") and any(n in name for n in norms):
-            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "language_model.norm.weight", "embedding_norm.weight", "japanese.final_layer_norm.weight"))
+            last = name.endswith(("ln_f.weight", "norm_f.weight", "model.norm.weight", "final_layernorm.weight", "model.layer_norm.weight", "model.decoder.norm.weight", "language_model.norm.weight", "embedding_norm.weight", "japanese.final_layer_norm.weight"))
             p.data = (8.0 if last else 1.0) * (1.0 + 0.2 * values) - (1.0 if stored_plus_one else 0.0)
         else:
             p.data = 0.2 * values
@@ -857,8 +869,14 @@ def beam_cases(model, ids):
     return found[0] if same else None
 
 
+def start_of(model):
+    """T5Gemma begins with the begin token."""
+    start = getattr(model.config, "decoder_start_token_id", None)
+    return model.config.bos_token_id if start is None else start
+
+
 def pair_case(model, ids, more):
-    given = [model.config.decoder_start_token_id, *more[:5]]
+    given = [start_of(model), *more[:5]]
     logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([given]), **global_mask(model, ids)).logits[0]
     case = {"input_ids": ids, "decoder_input_ids": given, "logits": [rounded(r) for r in logits]}
     # Fewer of LED, whose windows take long.
@@ -869,7 +887,7 @@ def pair_case(model, ids, more):
 def is_close(model, prompts):
     """Are the logits in f32 those of float64 but for a tenth of what tests allow?"""
     def rows():
-        given = torch.tensor([[model.config.decoder_start_token_id, *prompts[2][:5]]])
+        given = torch.tensor([[start_of(model), *prompts[2][:5]]])
         return [model(input_ids=torch.tensor([ids]), decoder_input_ids=given, **global_mask(model, ids)).logits[0].double()
                 for ids in prompts]
 

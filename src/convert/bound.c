@@ -420,13 +420,16 @@ static proa_status compare_weights(const proa_bound *t, const proa_config *read,
  * are so short that most inputs are longer. */
 static proa_status compare_windows(const proa_config *a, const proa_config *b, const char *what, proa_err *err)
 {
-    int64_t layers = proa_max64(a->layers, a->encoder_layers), differs = -1, window = 0;
+    int64_t layers = a->layers + a->encoder_layers, differs = -1, window = 0;
     bool none = true;
     for (int64_t i = layers - 1; i >= 0; i--) {
-        bool chunks = proa_config_window(a, i) > 0 && a->window_chunked != b->window_chunked;
-        if (chunks || proa_config_window(a, i) != proa_config_window(b, i))
-            differs = i, window = proa_config_window(a, i);
-        none &= proa_config_window(b, i) == 0;
+        bool decoder = i < a->layers;
+        int64_t layer = decoder ? i : i - a->layers;
+        int32_t is = proa_config_stack_window(a, decoder, layer),
+                read = proa_config_stack_window(b, decoder, layer);
+        bool chunks = is > 0 && a->window_chunked != b->window_chunked;
+        if (chunks || is != read) differs = layer, window = is;
+        none &= read == 0;
     }
     if (differs < 0) return PROA_OK;
     if (!none || window == 0 || a->encoder_layers > 0)

@@ -104,6 +104,16 @@ static void note_layer(const proa_step *s, char *out, size_t size)
     if (s->flags & PROA_IF(LATER_LAYERS)) snprintf(out, size, "%snot the first layer", comma);
 }
 
+/* The window of those layers of a stack that have one; 0: none has. */
+static int32_t widest_window(const proa_config *c, proa_stack_id stack)
+{
+    bool decoder = stack == PROA_STACK_DECODER;
+    int64_t layers = decoder ? c->layers : c->encoder_layers;
+    int32_t window = 0;
+    for (int64_t i = 0; i < layers && window == 0; i++) window = proa_config_stack_window(c, decoder, i);
+    return window;
+}
+
 /* The notes of a step: activation, residual, kind of rotation, window, scale, layers. */
 static void notes_text(const explained *x, proa_stack_id stack, const proa_step *s, char out[64])
 {
@@ -114,9 +124,9 @@ static void notes_text(const explained *x, proa_stack_id stack, const proa_step 
     if (s->op == PROA_STEP_ROPE)
         n += snprintf(out + n, 64 - (size_t)n, "%s", s->flags & PROA_INTERLEAVED ? "pairs" : "halves");
     n += experts_note(c, s, out + n, 64 - (size_t)n);
-    if (s->op == PROA_STEP_ATTEND && proa_config_has_window(c, stack == PROA_STACK_DECODER))
-        n += snprintf(out + n, 64 - (size_t)n, "%s %lld", c->window_chunked ? "chunks of" : "window",
-                      (long long)c->window);
+    if (s->op == PROA_STEP_ATTEND && widest_window(c, stack))
+        n += snprintf(out + n, 64 - (size_t)n, "%s %d", c->window_chunked ? "chunks of" : "window",
+                      widest_window(c, stack));
     if (s->op == PROA_STEP_QUERY_SCALE)
         n += snprintf(out + n, 64 - (size_t)n, "from position %lld on",
                       (long long)c->query_scale.length - c->query_scale.offset);

@@ -173,6 +173,7 @@ static const struct size_range {
     SIZE(conv_taps, 0, PROA_CONV_WIDTH_MAX),
     SIZE(step_rank, 0, PROA_HIDDEN_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
+    SIZE(encoder_window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
     SIZE(rel_buckets, 0, PROA_BUCKETS_MAX),
     SIZE(rel_distance, 0, PROA_CONTEXT_MAX),

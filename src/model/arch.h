@@ -144,6 +144,7 @@ typedef enum proa_reg {
     W(CROSS_Q, "cross_q", HEADS)                                                                             \
     W(CROSS_KV, "cross_kv", HEADS)                                                                           \
     W(CROSS_O, "cross_o", COLUMNS)                                                                           \
+    W(CROSS_OUT_NORM, "cross_out_norm", NONE)                                                                \
     W(FFN_NORM, "ffn_norm", NONE)                                                                            \
     W(UP, "up", ROWS)                                                                                        \
     W(DOWN, "down", COLUMNS)                                                                                 \
@@ -571,6 +572,7 @@ typedef enum proa_head_form {
     PROA_FORM_OWN,    /* the row's own head */
     PROA_FORM_BARE,   /* ...Model: no head, hidden states (an embedder) */
     PROA_FORM_TEXTS,  /* ...ForSequenceClassification: labels of an input, from one of its rows */
+    PROA_FORM_ENDS,   /* the same of an encoder-decoder, from the last row */
     PROA_FORM_TOKENS, /* ...ForTokenClassification: labels of each token */
     PROA_FORM_SPANS,  /* ...ForQuestionAnswering: scores of start and end of each token */
     PROA_FORM_CAUSAL  /* ...ForCausalLM: a decoder without its encoder, or an encoder's layers as a decoder */
@@ -763,6 +765,7 @@ typedef struct proa_arch {
     A(chatglm2)                                                                                              \
     A(chatglm)                                                                                               \
     A(gemma2)                                                                                                \
+    A(t5gemma)                                                                                               \
     A(vaultgemma)                                                                                            \
     A(gemma3)                                                                                                \
     A(gemma3n)                                                                                               \

@@ -449,6 +449,15 @@ int32_t proa_config_window(const proa_config *c, int64_t layer)
     return (int32_t)c->window;
 }
 
+int32_t proa_config_stack_window(const proa_config *c, bool decoder, int64_t layer)
+{
+    bool two = c->layers > 0 && c->encoder_layers > 0;
+    if (two && decoder && !c->both_windows) return 0;
+    if (!two || decoder || !c->both_windows) return proa_config_window(c, layer);
+    bool used = !c->encoder_window_layers || c->encoder_window_layers[layer];
+    return used ? (int32_t)c->encoder_window : 0;
+}
+
 static bool some_layer_rotates(const proa_config *c, bool rotates)
 {
     for (int64_t i = 0; i < main_layers(c); i++)

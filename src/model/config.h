@@ -146,6 +146,11 @@ typedef struct proa_config {
     bool window_used;
     bool window_chunked; /* the window of a row begins at the last multiple of it (Llama 4) */
     bool *window_layers;
+    /* Both stacks of an encoder-decoder have windows (T5Gemma): the encoder that of encoder_window, in its layers of
+     * encoder_window_layers; NULL: all */
+    bool both_windows;
+    int64_t encoder_window;
+    bool *encoder_window_layers;
     /* T5's relative positions */
     int64_t rel_buckets, rel_distance;
     /* The first tokens of an encoder's input that all others see beside their window and that see all others
@@ -316,11 +321,6 @@ int64_t proa_config_convolved_keys(const proa_config *c);
  * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
 int64_t proa_config_layer_state(const proa_config *c);
 int64_t proa_config_state(const proa_config *c);
-/* Whether layers of a stack have windows. */
-static inline bool proa_config_has_window(const proa_config *c, bool decoder)
-{
-    return c->window_used && (!decoder || c->encoder_layers == 0);
-}
 /* Tokens that an encoder's input has at most. */
 static inline int64_t proa_config_input_context(const proa_config *c)
 {
@@ -333,8 +333,9 @@ PROA_MUST_CHECK proa_status proa_config_read_attention_window(proa_config *c, co
                                                               proa_err *err);
 /* Global tokens of an input; < 0: it has not as many tokens globals_end as it must have. */
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count);
-/* The window of a layer of that stack, 0 for none. */
+/* The window of a layer of the only stack, or of the decoder; 0 for none. And of the stack where there are two. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
+int32_t proa_config_stack_window(const proa_config *c, bool decoder, int64_t layer);
 /* Whether a layer rotates q and k; layer < 0: whether some layer does. And the contrary. */
 bool proa_config_rotates(const proa_config *c, int64_t layer);
 bool proa_config_lacks_rope(const proa_config *c, int64_t layer);

@@ -37,6 +37,11 @@ static const proa_name class_names[] = {
     MATRIX   ("classification_head.out_proj.weight", HEAD,         LABELS, HIDDEN),
     VECTOR   ("classification_head.out_proj.bias",   HEAD_B,       LABELS),
     END_TENSORS};
+/* Of those that end in one product (T5Gemma). */
+static const proa_name out_names[] = {
+    MATRIX   ("score.out_proj.weight",               HEAD,         LABELS, HIDDEN),
+    VECTOR   ("score.out_proj.bias",                 HEAD_B,       LABELS),
+    END_TENSORS};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step class_head[] = {
     GATHER(H),
@@ -73,6 +78,10 @@ static const struct head_form {
     FORM(DECODER, SPANS, "_qa", "ForQuestionAnswering", PROA_ROWS_ALL, PROA_DIM_LABELS, span_names, NULL),
     FORM(ENCODER_DECODER, TEXTS, "_cls", "ForSequenceClassification", PROA_ROWS_END, PROA_DIM_LABELS,
          class_names, class_head),
+    FORM(ENCODER_DECODER, ENDS, "_cls", "ForSequenceClassification", PROA_ROWS_LAST, PROA_DIM_LABELS,
+         out_names, rows_head),
+    FORM(ENCODER_DECODER, TOKENS, "_token", "ForTokenClassification", PROA_ROWS_ALL, PROA_DIM_LABELS,
+         out_names, rows_head),
     FORM(ENCODER_DECODER, SPANS, "_qa", "ForQuestionAnswering", PROA_ROWS_ALL, PROA_DIM_LABELS, span_names,
          rows_head),
     FORM(ENCODER_DECODER, CAUSAL, "_causal", "ForCausalLM", PROA_ROWS_LAST, PROA_DIM_VOCAB, no_names, NULL),
@@ -139,7 +148,7 @@ static const char *body_prefix(const proa_arch *decoder)
 
 static bool is_of_cross(proa_weight_slot slot)
 {
-    return slot >= PROA_SLOT_CROSS_NORM && slot <= PROA_SLOT_CROSS_O_B;
+    return slot >= PROA_SLOT_CROSS_NORM && slot <= PROA_SLOT_CROSS_OUT_NORM_B;
 }
 
 static bool is_of_head(proa_weight_slot slot)

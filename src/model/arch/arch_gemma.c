@@ -3,11 +3,13 @@
  * sqrt(hidden). Gemma 2 also norms what attention and FFN give, soft-caps scores and logits, and has a window in every
  * second layer; VaultGemma is Gemma 2 without the norms of what they give. Gemma 3 norms the heads of q and k instead
  * of capping, and has a window in five of six layers, which have rotary frequencies of their own; EmbeddingGemma is one
- * that sees both sides. Its multimodal checkpoints are read as text models. Facts: transformers'
- * modeling_{gemma,gemma2,gemma3,vaultgemma}.py; Gemma Team 2024, 2025. */
+ * that sees both sides. Its multimodal checkpoints are read as text models. T5Gemma is two stacks of
+ * Gemma 2, of which the encoder sees both sides, also within its windows. Facts: transformers'
+ * modeling_{gemma,gemma2,gemma3,vaultgemma,t5gemma}.py; Gemma Team 2024, 2025; Zhang et al. 2025. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
+#include <string.h>
 
 #define STACK PROA_STACK_DECODER
 
@@ -67,6 +69,41 @@ static const proa_name gemma2_tensors[] = {
     COMMON_TENSORS(""),
     NORMS_AROUND  (""),
     END_TENSORS};
+/* The layers of a stack of T5Gemma. L: what the names of a layer begin with. */
+#define T5GEMMA_PROJECTIONS(L, Q_SLOT, KV_SLOT, O_SLOT) \
+    MATRIX   (L "q_proj.weight",                     Q_SLOT,        Q,       HIDDEN),  \
+    MATRIX   (L "k_proj.weight",                     KV_SLOT,       KV,      HIDDEN),  \
+    MATRIX   (L "v_proj.weight",                     KV_SLOT,       KV,      HIDDEN),  \
+    MATRIX   (L "o_proj.weight",                     O_SLOT,        HIDDEN,  Q),       \
+    VECTOR_IF(ATTN_BIAS, L "q_proj.bias",            Q_SLOT##_B,    Q),                \
+    VECTOR_IF(ATTN_BIAS, L "k_proj.bias",            KV_SLOT##_B,   KV),               \
+    VECTOR_IF(ATTN_BIAS, L "v_proj.bias",            KV_SLOT##_B,   KV),               \
+    VECTOR_IF(ATTN_BIAS, L "o_proj.bias",            O_SLOT##_B,    HIDDEN)
+#define T5GEMMA_STACK(P, L, FFN_DIM) \
+    TABLE    (P "embed_tokens.weight",               TOKENS,        VOCAB,   HIDDEN),  \
+    T5GEMMA_PROJECTIONS(L "self_attn.", QKV, QKV, O),                                  \
+    VECTOR_1 (L "pre_self_attn_layernorm.weight",    ATTN_NORM,     HIDDEN),           \
+    VECTOR_1 (L "post_self_attn_layernorm.weight",   ATTN_OUT_NORM, HIDDEN),           \
+    MATRIX   (L "mlp.gate_proj.weight",              UP,            FFN_DIM, HIDDEN),  \
+    MATRIX   (L "mlp.up_proj.weight",                UP,            FFN_DIM, HIDDEN),  \
+    MATRIX   (L "mlp.down_proj.weight",              DOWN,          HIDDEN,  FFN_DIM), \
+    VECTOR_1 (L "pre_feedforward_layernorm.weight",  FFN_NORM,      HIDDEN),           \
+    VECTOR_1 (L "post_feedforward_layernorm.weight", FFN_OUT_NORM,  HIDDEN),           \
+    VECTOR_1 (P "norm.weight",                       FINAL_NORM,    HIDDEN)
+#define T5GEMMA_LAYER "model.decoder.layers.%d."
+static const proa_name t5gemma_tensors[] = {
+#undef STACK
+#define STACK PROA_STACK_ENCODER
+    T5GEMMA_STACK("model.encoder.", "model.encoder.layers.%d.", ENCODER_FFN),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    T5GEMMA_STACK("model.decoder.", T5GEMMA_LAYER, FFN),
+    T5GEMMA_PROJECTIONS(T5GEMMA_LAYER "cross_attn.", CROSS_Q, CROSS_KV, CROSS_O),
+    VECTOR_1 (T5GEMMA_LAYER "pre_cross_attn_layernorm.weight",  CROSS_NORM,     HIDDEN),
+    VECTOR_1 (T5GEMMA_LAYER "post_cross_attn_layernorm.weight", CROSS_OUT_NORM, HIDDEN),
+    MATRIX_IF(UNTIED, "lm_head.out_proj.weight",                HEAD,           VOCAB,  HIDDEN),
+    TIED_HEAD("model.decoder.embed_tokens.weight"),
+    END_TENSORS};
 static const proa_name vaultgemma_tensors[] = {
     COMMON_TENSORS(""),
     VECTOR_1 ("model.layers.%d.pre_feedforward_layernorm.weight",    FFN_NORM,      HIDDEN),
@@ -81,7 +118,8 @@ static const char *const gemma3_prefixes[] = {"language_model.", "language_model
 static const char *const gemma3_prefix_aliases[] = {"language_model.model.", "model.language_model.", NULL};
 static const char *const gemma3_unused[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                             "model.multi_modal_projector.", NULL};
-static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
+/* A tied head's copy. */
+static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", "lm_head.out_proj.weight", NULL};
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
 static const proa_step layer_pre_norm[] = {
@@ -95,21 +133,33 @@ static const proa_step layer_pre_norm[] = {
     LINEAR_GATED(N, F,   UP,   0),
     LINEAR      (F, X,   DOWN, ADD),
     END};
-static const proa_step layer_norms_around[] = {
-    NORM        (X, N,   ATTN_NORM),
-    LINEAR      (N, QKV, QKV,  0),
-    Q_NORM_IF   (QK_NORM, Q_NORM),
-    K_NORM_IF   (QK_NORM, K_NORM),
-    ROTATE,
-    KV_APPEND,
-    ATTEND,
-    LINEAR      (A, D,   O,    0),
-    NORM_ADD    (D, X,   ATTN_OUT_NORM),
-    NORM        (X, N,   FFN_NORM),
-    LINEAR_GATED(N, F,   UP,   0),
-    LINEAR      (F, D,   DOWN, 0),
-    NORM_ADD    (D, X,   FFN_OUT_NORM),
+#define NORMS_AROUND_ATTENTION \
+    NORM        (X, N,   ATTN_NORM),  \
+    LINEAR      (N, QKV, QKV,  0),    \
+    Q_NORM_IF   (QK_NORM, Q_NORM),    \
+    K_NORM_IF   (QK_NORM, K_NORM),    \
+    ROTATE,                           \
+    KV_APPEND,                        \
+    ATTEND,                           \
+    LINEAR      (A, D,   O,    0),    \
+    NORM_ADD    (D, X,   ATTN_OUT_NORM)
+#define NORMS_AROUND_FFN \
+    NORM        (X, N,   FFN_NORM),   \
+    LINEAR_GATED(N, F,   UP,   0),    \
+    LINEAR      (F, D,   DOWN, 0),    \
+    NORM_ADD    (D, X,   FFN_OUT_NORM)
+static const proa_step layer_norms_around[] = {NORMS_AROUND_ATTENTION, NORMS_AROUND_FFN, END};
+static const proa_step t5gemma_decoder_layer[] = {
+    NORMS_AROUND_ATTENTION,
+    NORM        (X, N,   CROSS_NORM),
+    LINEAR      (N, CQ,  CROSS_Q, 0),
+    CROSS_ATTEND,
+    LINEAR      (A, D,   CROSS_O, 0),
+    NORM_ADD    (D, X,   CROSS_OUT_NORM),
+    NORMS_AROUND_FFN,
     END};
+static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
+static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
 static const proa_step head[] = {LM_HEAD(CAPPED)};
 /* clang-format on */
 
@@ -176,6 +226,76 @@ static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_are
     return PROA_OK;
 }
 
+/* Sizes that both stacks of T5Gemma must have. */
+static const struct same_size {
+    const char *name;
+    size_t offset; /* of an int64_t in proa_config */
+} same_sizes[] = {{"hidden_size", offsetof(proa_config, hidden)},
+                  {"vocab_size", offsetof(proa_config, vocab)},
+                  {"num_attention_heads", offsetof(proa_config, heads)},
+                  {"num_key_value_heads", offsetof(proa_config, kv_heads)},
+                  {"head_dim", offsetof(proa_config, head_dim)}};
+
+/* What the stacks cannot have apart. The numbers of layers, FFN sizes, positions and windows may differ. */
+static proa_status check_stacks(const proa_config *decoder, const proa_config *encoder, proa_err *err)
+{
+    const proa_rope_params *a = &decoder->rope, *b = &encoder->rope;
+    for (size_t i = 0; i < PROA_COUNT(same_sizes); i++) {
+        int64_t x, y;
+        memcpy(&x, (const char *)decoder + same_sizes[i].offset, sizeof x);
+        memcpy(&y, (const char *)encoder + same_sizes[i].offset, sizeof y);
+        if (x != y)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "'%s' is %lld in the decoder and %lld in the encoder: not supported",
+                             same_sizes[i].name, (long long)x, (long long)y);
+    }
+    if (a->kind != PROA_ROPE_PLAIN || b->kind != PROA_ROPE_PLAIN || a->theta != b->theta)
+        return PROA_FAIL(err, UNSUPPORTED, "rotary positions must be plain ones of one base in both stacks");
+    bool same = decoder->attention_scale == encoder->attention_scale &&
+                decoder->attention_cap == encoder->attention_cap && decoder->norm_eps == encoder->norm_eps &&
+                decoder->act == encoder->act && decoder->attention_bias == encoder->attention_bias;
+    if (same) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "scores, norms, activations and biases must be alike in both stacks");
+}
+
+/* One of the two objects of a T5Gemma, which says what the config.json of a Gemma 2 does. */
+static proa_status read_stack(proa_config *c, const proa_json *json, const char *name, proa_arena *arena,
+                              proa_err *err)
+{
+    const proa_json *stack = proa_json_get(json, name);
+    if (proa_json_kind(stack) != PROA_JSON_OBJECT)
+        return PROA_FAIL(err, INVALID, "'%s' is missing or no object", name);
+    PROA_TRY(proa_config_read(c, stack, gemma2_keys, err));
+    PROA_TRY(finish_gemma2(c, stack, arena, err));
+    if (c->bidirectional)
+        return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
+    c->bos = 2, c->pad = 0, c->end_ids[0] = 1, c->end_count = 1;
+    return proa_config_read_ids(c, stack, err);
+}
+
+/* A window of the encoder counts the positions to each side, that of the decoder the row itself, too. */
+static proa_status finish_t5gemma(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_config encoder = {.decoder_start = -1};
+    bool decodes = true;
+    PROA_TRY(proa_json_get_bool(&decodes, json, "is_encoder_decoder", err));
+    if (!decodes) return PROA_FAIL(err, UNSUPPORTED, "'is_encoder_decoder' false is not supported");
+    PROA_TRY(read_stack(&encoder, json, "encoder", arena, err));
+    PROA_TRY(read_stack(c, json, "decoder", arena, err));
+    PROA_TRY(check_stacks(c, &encoder, err));
+    c->encoder_layers = encoder.layers;
+    if (encoder.ffn != c->ffn) c->encoder_ffn = encoder.ffn;
+    if (encoder.context != c->context) c->input_context = encoder.context;
+    c->both_windows = true;
+    if (encoder.window_used) c->encoder_window = encoder.window + 1;
+    c->encoder_window_layers = encoder.window_layers;
+    c->tied = true;
+    PROA_TRY(proa_json_get_bool(&c->tied, json, "tie_word_embeddings", err));
+    PROA_TRY(proa_config_read_ids(c, json, err));
+    c->decoder_start = c->bos;
+    return PROA_OK;
+}
+
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, layer, finisher)                                               \
     .name = type, .hf = class, DECODER(RMS), .keys = keylist, .names = tensors, .ignored = ignored,       \
@@ -196,4 +316,13 @@ const proa_arch proa_arch_gemma3 = {
     .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
     .prefix_aliases = gemma3_prefix_aliases,
     .unused_parts = gemma3_unused, HEADS(TEXTS, "Gemma3Text")};
+static const proa_key no_keys[] = {END_KEYS}; /* all are in the objects of the stacks */
+const proa_arch proa_arch_t5gemma = {
+    .name = "t5gemma", .model_type = "t5gemma", .hf = STRINGS("T5GemmaForConditionalGeneration"),
+    .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS, .keys = no_keys, .names = t5gemma_tensors,
+    .ignored = ignored,
+    .stacks = {CAUSAL(embed, t5gemma_decoder_layer),
+               [PROA_STACK_ENCODER] = {embed, layer_norms_around, encoder_after, false}},
+    .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finish_t5gemma,
+    FORMS(ENDS | TOKENS, "T5Gemma")};
 /* clang-format on */

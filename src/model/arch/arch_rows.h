@@ -331,6 +331,7 @@ enum {
  * of `which`; of a decoder the bare one, too (HEADS). */
 enum {
     TEXTS    = 1 << PROA_FORM_TEXTS,
+    ENDS     = 1 << PROA_FORM_ENDS,
     TOKENS   = 1 << PROA_FORM_TOKENS,
     SPANS    = 1 << PROA_FORM_SPANS,
     DECODERS = 1 << PROA_FORM_CAUSAL

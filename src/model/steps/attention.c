@@ -66,11 +66,16 @@ static proa_view rotated_heads(const proa_step_frame *f, proa_view qkv)
     return proa_view_head_range(qkv, 0, h.heads + keys, h.dim);
 }
 
+static int32_t window_of_layer(const proa_step_frame *f)
+{
+    return proa_config_stack_window(&f->m->config, f->stack == PROA_STACK_DECODER, f->layer);
+}
+
 /* The cosines and sines of this layer. */
 static proa_view rope_of_layer(const proa_step_frame *f)
 {
     const proa_config *c = &f->m->config;
-    bool local = c->local_rope.theta > 0 && proa_config_window(c, f->layer) > 0;
+    bool local = c->local_rope.theta > 0 && window_of_layer(f) > 0;
     return proa_frame_register(f, local ? PROA_REG_LOCAL_ROPE : PROA_REG_ROPE);
 }
 
@@ -205,7 +210,7 @@ static proa_attention attention_of_layer(const proa_step_frame *f)
     a.soft_cap = (float)c->attention_cap;
     if (c->alibi_max > 0) a.alibi = f->m->alibi;
     if (proa_frame_param(f, PROA_SLOT_SINKS)->parts) a.sinks = proa_frame_param(f, PROA_SLOT_SINKS)->values;
-    if (proa_config_has_window(c, f->stack == PROA_STACK_DECODER)) a.window = proa_config_window(c, f->layer);
+    a.window = window_of_layer(f);
     a.chunked = c->window_chunked;
     if (rel->parts) {
         a.rel_bias = rel->values;
@@ -389,7 +394,7 @@ void proa_do_cross_append(const proa_step_frame *f, const proa_step *s)
 void proa_do_cross_attend(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
-    proa_attention a = {.scale = (float)c->attention_scale};
+    proa_attention a = {.scale = (float)c->attention_scale, .soft_cap = (float)c->attention_cap};
     int64_t end = f->first + f->rows;
     proa_view q = proa_view_head_range(proa_frame_rows(f, s->in, end), 0, c->heads, c->head_dim),
               y = proa_view_head_range(proa_frame_rows(f, s->out, end), 0, c->heads, c->head_dim);

@@ -749,6 +749,38 @@ static void classes_that_decode_their_input(void **state)
     }
 }
 
+#define GEMMA_STACK(more)                                                                                    \
+    "{\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"vocab_size\":200," more "}"
+#define T5GEMMA(encoder, decoder, more)                                                                      \
+    "{\"architectures\":[\"T5GemmaForConditionalGeneration\"],\"encoder\":" encoder                          \
+    ",\"decoder\":" decoder more "}"
+
+/* An encoder sees a window to each side. It must be as wide as the decoder. */
+static void t5gemma(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, T5GEMMA(GEMMA_STACK("\"sliding_window\":9,\"head_dim\":16"),
+                         GEMMA_STACK("\"sliding_window\":7,\"head_dim\":16"), ""));
+    assert_true(f.c.layers == 4 && f.c.encoder_layers == 4 && f.c.tied);
+    assert_true(f.c.decoder_start == 2 && f.c.end_ids[0] == 1 && f.c.pad == 0);
+    for (int64_t i = 0; i < 4; i++) {
+        assert_int_equal(proa_config_stack_window(&f.c, true, i), i % 2 ? 0 : 7);
+        assert_int_equal(proa_config_stack_window(&f.c, false, i), i % 2 ? 0 : 10);
+    }
+    proa_arena_release(&f.arena);
+    refused(T5GEMMA("3", GEMMA_STACK("\"head_dim\":16"), ""), PROA_INVALID, "'encoder' is missing");
+    refused(T5GEMMA(GEMMA_STACK("\"head_dim\":8"), GEMMA_STACK("\"head_dim\":16"), ""), PROA_UNSUPPORTED,
+            "'head_dim' is 16 in the decoder and 8");
+    refused(T5GEMMA(GEMMA_STACK("\"rope_theta\":5000"), GEMMA_STACK("\"head_dim\":256"), ""),
+            PROA_UNSUPPORTED, "rotary positions");
+    refused(T5GEMMA(GEMMA_STACK("\"query_pre_attn_scalar\":5"), GEMMA_STACK("\"head_dim\":256"), ""),
+            PROA_UNSUPPORTED, "scores, norms");
+    refused(T5GEMMA(GEMMA_STACK("\"head_dim\":16"), GEMMA_STACK("\"head_dim\":16"),
+                    ",\"is_encoder_decoder\":false"),
+            PROA_UNSUPPORTED, "'is_encoder_decoder' false");
+}
+
 /* The decoder's sizes are those of the model; the encoder's are apart where they differ. */
 static void stacks_of_different_sizes(void **state)
 {
@@ -803,6 +835,7 @@ int main(void)
         cmocka_unit_test(long_t5),
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
+        cmocka_unit_test(t5gemma),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
         cmocka_unit_test(big_bird),
