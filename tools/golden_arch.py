@@ -695,6 +695,19 @@ HEADS.update(T5GEMMA_HEADS)
 PAIRS["t5gemma"] = ("T5GemmaForConditionalGeneration", lambda: transformers.T5GemmaConfig(**T5GEMMA), {})
 
 
+# Encoders of BERT's family before decoders of it.
+BERT_STACK = drop(CAUSAL, "is_decoder")
+DECODES = {"is_decoder": True, "add_cross_attention": True}
+ROBERTA_STACK = dict(BERT_STACK, pad_token_id=1, bos_token_id=0)
+TOP_IDS = {"decoder_start_token_id": 1, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+PAIRS["bert2bert"] = ("EncoderDecoderModel", lambda: transformers.EncoderDecoderConfig(
+    encoder=dict(BERT_STACK, model_type="bert", num_hidden_layers=1), decoder=dict(BERT_STACK, model_type="bert", **DECODES),
+    tie_word_embeddings=False, **TOP_IDS), {"no_repeat_ngram_size": 2})
+PAIRS["roberta2roberta_unlike"] = ("EncoderDecoderModel", lambda: transformers.EncoderDecoderConfig(
+    encoder=dict(ROBERTA_STACK, model_type="roberta", intermediate_size=40), decoder=dict(ROBERTA_STACK, model_type="roberta", **DECODES),
+    tie_word_embeddings=False, **dict(TOP_IDS, pad_token_id=1, bos_token_id=0, decoder_start_token_id=0)), {"no_repeat_ngram_size": 2})
+
+
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
@@ -900,13 +913,17 @@ def make_pair(row):
     """A seed whose hypotheses are the same in float64, and whose logits are nearly: no rounding of f32 decides."""
     name, config, generation = PAIRS[row]
     for seed in range(1 if row.startswith("led") else 0, 300):
-        model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), seed)
+        norms = ("norm", "ln_", "LayerNorm") if name == "EncoderDecoderModel" else ("norm", "ln_")
+        model = fill(getattr(transformers, name)._from_config(config(), attn_implementation="eager").float().eval(), seed, norms)
         if row.endswith("own_head") or row == "umt5":
             model.lm_head.weight = torch.nn.Parameter(torch.randn(VOCAB, 48, generator=torch.Generator().manual_seed(seed)) * 0.3)
         else:
             model.tie_weights()
         if row in ("mvp", "mbart_unlike"):  # else the bias alone chooses
             model.final_logits_bias *= 0.1
+        if name == "EncoderDecoderModel":  # its layers norm the sum
+            for stack in (model.encoder, model.decoder):
+                stack.get_input_embeddings().weight.data *= 8.0
         if row.startswith("led"):  # without a scale of embeddings the same token would always win
             model.led.shared.weight.data *= 8.0
             model.led.decoder.layers[-1].final_layer_norm.weight.data *= 0.4

@@ -644,6 +644,7 @@ typedef struct proa_arch {
     A(plbart)                                                                                                \
     A(mvp)                                                                                                   \
     A(opennmt)                                                                                               \
+    A(encoder_decoder)                                                                                       \
     A(jina_embeddings_v3_tasks)                                                                              \
     A(roberta)                                                                                               \
     A(roberta_cls)                                                                                           \

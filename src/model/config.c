@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include <math.h>
+#include <string.h>
 
 proa_status proa_config_read_act(proa_act *act, const proa_json *json, const char *key, proa_act fallback,
                                  proa_err *err)
@@ -456,6 +457,51 @@ int32_t proa_config_stack_window(const proa_config *c, bool decoder, int64_t lay
     if (!two || decoder || !c->both_windows) return proa_config_window(c, layer);
     bool used = !c->encoder_window_layers || c->encoder_window_layers[layer];
     return used ? (int32_t)c->encoder_window : 0;
+}
+
+/* Sizes that two stacks must have alike. */
+static const struct same_size {
+    const char *name;
+    size_t offset; /* of an int64_t in proa_config */
+} same_sizes[] = {{"hidden_size", offsetof(proa_config, hidden)},
+                  {"vocab_size", offsetof(proa_config, vocab)},
+                  {"num_attention_heads", offsetof(proa_config, heads)},
+                  {"num_key_value_heads", offsetof(proa_config, kv_heads)},
+                  {"head_dim", offsetof(proa_config, head_dim)},
+                  {"type_vocab_size", offsetof(proa_config, types)}};
+
+static proa_status check_alike(const proa_config *decoder, const proa_config *encoder, proa_err *err)
+{
+    const proa_rope_params *a = &decoder->rope, *b = &encoder->rope;
+    for (size_t i = 0; i < PROA_COUNT(same_sizes); i++) {
+        int64_t x, y;
+        memcpy(&x, (const char *)decoder + same_sizes[i].offset, sizeof x);
+        memcpy(&y, (const char *)encoder + same_sizes[i].offset, sizeof y);
+        if (x != y)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "'%s' is %lld in the decoder and %lld in the encoder: not supported",
+                             same_sizes[i].name, (long long)x, (long long)y);
+    }
+    if (a->kind != PROA_ROPE_PLAIN || b->kind != PROA_ROPE_PLAIN || a->theta != b->theta)
+        return PROA_FAIL(err, UNSUPPORTED, "rotary positions must be plain ones of one base in both stacks");
+    if (decoder->position_offset != encoder->position_offset)
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "positions must begin with the same row of their tables in both stacks");
+    bool same = decoder->attention_scale == encoder->attention_scale &&
+                decoder->attention_cap == encoder->attention_cap && decoder->norm_eps == encoder->norm_eps &&
+                decoder->act == encoder->act && decoder->attention_bias == encoder->attention_bias;
+    if (same) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "scores, norms, activations and biases must be alike in both stacks");
+}
+
+proa_status proa_config_join_stacks(proa_config *c, const proa_config *encoder, int64_t encoder_layers,
+                                    proa_err *err)
+{
+    PROA_TRY(check_alike(c, encoder, err));
+    c->encoder_layers = encoder_layers;
+    if (encoder->ffn != c->ffn) c->encoder_ffn = encoder->ffn;
+    if (encoder->context != c->context) c->input_context = encoder->context;
+    return PROA_OK;
 }
 
 static bool some_layer_rotates(const proa_config *c, bool rotates)

@@ -333,6 +333,10 @@ PROA_MUST_CHECK proa_status proa_config_read_attention_window(proa_config *c, co
                                                               proa_err *err);
 /* Global tokens of an input; < 0: it has not as many tokens globals_end as it must have. */
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count);
+/* Joins two stacks, each of which was read of an object of its own: `c` has the decoder's numbers, and takes of the
+ * encoder's what may differ: layers, FFN size, positions. Refuses other differences. */
+PROA_MUST_CHECK proa_status proa_config_join_stacks(proa_config *c, const proa_config *encoder,
+                                                    int64_t encoder_layers, proa_err *err);
 /* The window of a layer of the only stack, or of the decoder; 0 for none. And of the stack where there are two. */
 int32_t proa_config_window(const proa_config *c, int64_t layer);
 int32_t proa_config_stack_window(const proa_config *c, bool decoder, int64_t layer);

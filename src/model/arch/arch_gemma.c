@@ -9,7 +9,6 @@
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
-#include <string.h>
 
 #define STACK PROA_STACK_DECODER
 
@@ -226,38 +225,6 @@ static proa_status finish_gemma3(proa_config *c, const proa_json *json, proa_are
     return PROA_OK;
 }
 
-/* Sizes that both stacks of T5Gemma must have. */
-static const struct same_size {
-    const char *name;
-    size_t offset; /* of an int64_t in proa_config */
-} same_sizes[] = {{"hidden_size", offsetof(proa_config, hidden)},
-                  {"vocab_size", offsetof(proa_config, vocab)},
-                  {"num_attention_heads", offsetof(proa_config, heads)},
-                  {"num_key_value_heads", offsetof(proa_config, kv_heads)},
-                  {"head_dim", offsetof(proa_config, head_dim)}};
-
-/* What the stacks cannot have apart. The numbers of layers, FFN sizes, positions and windows may differ. */
-static proa_status check_stacks(const proa_config *decoder, const proa_config *encoder, proa_err *err)
-{
-    const proa_rope_params *a = &decoder->rope, *b = &encoder->rope;
-    for (size_t i = 0; i < PROA_COUNT(same_sizes); i++) {
-        int64_t x, y;
-        memcpy(&x, (const char *)decoder + same_sizes[i].offset, sizeof x);
-        memcpy(&y, (const char *)encoder + same_sizes[i].offset, sizeof y);
-        if (x != y)
-            return PROA_FAIL(err, UNSUPPORTED,
-                             "'%s' is %lld in the decoder and %lld in the encoder: not supported",
-                             same_sizes[i].name, (long long)x, (long long)y);
-    }
-    if (a->kind != PROA_ROPE_PLAIN || b->kind != PROA_ROPE_PLAIN || a->theta != b->theta)
-        return PROA_FAIL(err, UNSUPPORTED, "rotary positions must be plain ones of one base in both stacks");
-    bool same = decoder->attention_scale == encoder->attention_scale &&
-                decoder->attention_cap == encoder->attention_cap && decoder->norm_eps == encoder->norm_eps &&
-                decoder->act == encoder->act && decoder->attention_bias == encoder->attention_bias;
-    if (same) return PROA_OK;
-    return PROA_FAIL(err, UNSUPPORTED, "scores, norms, activations and biases must be alike in both stacks");
-}
-
 /* One of the two objects of a T5Gemma, which says what the config.json of a Gemma 2 does. */
 static proa_status read_stack(proa_config *c, const proa_json *json, const char *name, proa_arena *arena,
                               proa_err *err)
@@ -282,10 +249,7 @@ static proa_status finish_t5gemma(proa_config *c, const proa_json *json, proa_ar
     if (!decodes) return PROA_FAIL(err, UNSUPPORTED, "'is_encoder_decoder' false is not supported");
     PROA_TRY(read_stack(&encoder, json, "encoder", arena, err));
     PROA_TRY(read_stack(c, json, "decoder", arena, err));
-    PROA_TRY(check_stacks(c, &encoder, err));
-    c->encoder_layers = encoder.layers;
-    if (encoder.ffn != c->ffn) c->encoder_ffn = encoder.ffn;
-    if (encoder.context != c->context) c->input_context = encoder.context;
+    PROA_TRY(proa_config_join_stacks(c, &encoder, encoder.layers, err));
     c->both_windows = true;
     if (encoder.window_used) c->encoder_window = encoder.window + 1;
     c->encoder_window_layers = encoder.window_layers;

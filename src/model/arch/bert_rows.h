@@ -40,10 +40,11 @@
     VECTOR(L "attention.self.value.bias",         QKV_B,        KV),              \
     MATRIX(L "attention.output.dense.weight",     O,            HIDDEN,  Q),      \
     VECTOR(L "attention.output.dense.bias",       O_B,          HIDDEN)
-#define BERT_FFN(L) \
-    MATRIX(L "intermediate.dense.weight",         UP,           FFN,     HIDDEN), \
-    VECTOR(L "intermediate.dense.bias",           UP_B,         FFN),             \
-    MATRIX(L "output.dense.weight",               DOWN,         HIDDEN,  FFN),    \
+#define BERT_FFN(L) BERT_FFN_OF(L, FFN)
+#define BERT_FFN_OF(L, ROWS) \
+    MATRIX(L "intermediate.dense.weight",         UP,           ROWS,    HIDDEN), \
+    VECTOR(L "intermediate.dense.bias",           UP_B,         ROWS),            \
+    MATRIX(L "output.dense.weight",               DOWN,         HIDDEN,  ROWS),   \
     VECTOR(L "output.dense.bias",                 DOWN_B,       HIDDEN)
 #define BERT_NORM(name, SLOT) \
     VECTOR(name ".weight",                        SLOT,         HIDDEN),          \

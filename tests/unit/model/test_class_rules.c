@@ -781,6 +781,33 @@ static void t5gemma(void **state)
             PROA_UNSUPPORTED, "'is_encoder_decoder' false");
 }
 
+#define BERT_STACK(more)                                                                                     \
+    "{\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"        \
+    "\"vocab_size\":200," more "}"
+#define TWO_BERTS(encoder, decoder)                                                                          \
+    "{\"architectures\":[\"EncoderDecoderModel\"],\"encoder\":" BERT_STACK(                                  \
+        encoder) ",\"decoder\":" BERT_STACK(decoder) "}"
+#define DECODES "\"is_decoder\":true,\"add_cross_attention\":true"
+
+static void two_berts(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, TWO_BERTS("\"model_type\":\"roberta\",\"max_position_embeddings\":66",
+                           "\"model_type\":\"roberta\",\"max_position_embeddings\":34," DECODES));
+    assert_true(f.c.layers == 4 && f.c.encoder_layers == 4 && f.c.position_offset == 2);
+    assert_true(f.c.context == 32 && f.c.input_context == 64 && f.c.head_act == PROA_ACT_GELU);
+    proa_arena_release(&f.arena);
+    refused(TWO_BERTS("\"model_type\":\"bert\"", "\"model_type\":\"bert\",\"is_decoder\":true"),
+            PROA_UNSUPPORTED, "'add_cross_attention' true");
+    refused(TWO_BERTS("\"model_type\":\"bert\"", "\"model_type\":\"roberta\"," DECODES), PROA_UNSUPPORTED,
+            "positions must begin with the same row");
+    refused(TWO_BERTS("\"model_type\":\"gpt2\"", "\"model_type\":\"bert\"," DECODES), PROA_UNSUPPORTED,
+            "'model_type' of 'encoder' is 'gpt2'");
+    refused(TWO_BERTS("\"model_type\":\"bert\",\"type_vocab_size\":1", "\"model_type\":\"bert\"," DECODES),
+            PROA_UNSUPPORTED, "'type_vocab_size' is 2 in the decoder and 1");
+}
+
 /* The decoder's sizes are those of the model; the encoder's are apart where they differ. */
 static void stacks_of_different_sizes(void **state)
 {
@@ -836,6 +863,7 @@ int main(void)
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(t5gemma),
+        cmocka_unit_test(two_berts),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
         cmocka_unit_test(big_bird),
