@@ -695,6 +695,10 @@ HEADS.update(T5GEMMA_HEADS)
 PAIRS["t5gemma"] = ("T5GemmaForConditionalGeneration", lambda: transformers.T5GemmaConfig(**T5GEMMA), {})
 
 
+# Experts in every second layer.
+PAIRS["switch_transformers"] = ("SwitchTransformersForConditionalGeneration", lambda: transformers.SwitchTransformersConfig(
+    **drop(dict(T5, d_model=32, d_kv=8, d_ff=40, num_heads=4, num_experts=4, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1,
+                router_bias=True), "feed_forward_proj")), {})
 # Encoders of BERT's family before decoders of it.
 BERT_STACK = drop(CAUSAL, "is_decoder")
 DECODES = {"is_decoder": True, "add_cross_attention": True}

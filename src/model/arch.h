@@ -783,6 +783,7 @@ typedef struct proa_arch {
     A(t5_encoder)                                                                                            \
     A(t5_token)                                                                                              \
     A(umt5)                                                                                                  \
+    A(switch_transformers)                                                                                   \
     A(umt5_encoder)                                                                                          \
     A(umt5_token)                                                                                            \
     A(longt5)                                                                                                \

@@ -3,9 +3,11 @@
  * The first layer stores the position biases for all layers; scores are not divided by sqrt(d). v1.1 gates its FFN and
  * unties its head; v1.0 scales the head's input by d^-0.5. The configuration says which of the two a model is. UMT5 is
  * v1.1 with position biases in each layer. LongT5's encoder attends within a window (local attention), and with
- * "transient-global" also to the normed sums of blocks of 16 tokens. The encoders alone (T5EncoderModel) are rows of
- * their own, and so are classes for tokens, whose head is beside the encoder.
- * Facts: transformers' modeling_t5.py, modeling_umt5.py, modeling_longt5.py; Guo et al. 2022. */
+ * "transient-global" also to the normed sums of blocks of 16 tokens. Switch
+ * Transformers are a T5 v1.0 with experts in some layers, one of which is chosen for each token; up to as many tokens
+ * as an expert takes (expert_capacity) none is left out. The encoders alone (T5EncoderModel) are rows of their own, and
+ * so are classes for tokens, whose head is beside the encoder.
+ * Facts: transformers' modeling_{t5,umt5,longt5,switch_transformers}.py; Guo et al. 2022; Fedus, Zoph, Shazeer 2021. */
 #include "model/arch/arch_rows.h"
 
 #include "base/checked.h"
@@ -29,6 +31,12 @@ static const proa_key keys[] = {
     SWITCH  ("tie_word_embeddings",             tied,           1),
     END_KEYS};
 static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
+static const proa_key switch_keys[] = {
+    ENCODER_KEYS,
+    INTEGER ("num_decoder_layers",              layers,         1, LAYERS,  0),
+    INTEGER ("num_experts",                     experts,        1, EXPERTS, 8),
+    SWITCH  ("tie_word_embeddings",             tied,           1),
+    END_KEYS};
 
 /* T5 numbers the parts of a layer: 0 self-attention, then (decoder only) cross-attention, then the FFN. */
 #define ATTENTION_TENSORS(block, bias_layer, module) \
@@ -45,14 +53,24 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
     MATRIX_IF(GATED, part ".DenseReluDense.wi_0.weight", UP,       FFN,    HIDDEN), \
     MATRIX_IF(GATED, part ".DenseReluDense.wi_1.weight", UP,       FFN,    HIDDEN), \
     MATRIX   (part ".DenseReluDense.wo.weight",          DOWN,     HIDDEN, FFN)
+#define SWITCH_FFN_TENSORS(part) \
+    VECTOR          (part ".layer_norm.weight",                          FFN_NORM,    HIDDEN),              \
+    MATRIX_IF       (DENSE,   part ".mlp.wi.weight",                     UP,          FFN,        HIDDEN),  \
+    MATRIX_IF       (DENSE,   part ".mlp.wo.weight",                     DOWN,        HIDDEN,     FFN),     \
+    MATRIX_IF       (EXPERTS, part ".mlp.router.classifier.weight",      ROUTER,      EXPERTS,    HIDDEN),  \
+    TENSOR          (part ".mlp.router.classifier.bias", ROUTER_B, VECTOR, EXPERTS, NONE, IF(EXPERTS) | IF(PRESENT)), \
+    EXPERT_MATRIX_IF(EXPERTS, part ".mlp.experts.expert_%d.wi.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),  \
+    EXPERT_MATRIX_IF(EXPERTS, part ".mlp.experts.expert_%d.wo.weight",   EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
 #define CROSS "decoder.block.%d.layer.1."
 #define ENCODER_TENSORS_OF(bias_layer, module) \
+    ENCODER_BODY(bias_layer, module), FFN_TENSORS("encoder.block.%d.layer.1")
+#define ENCODER_BODY(bias_layer, module) \
     TABLE                 ("shared.weight",                   TOKENS,     VOCAB, HIDDEN), \
     ATTENTION_TENSORS     ("encoder.block", bias_layer, module),                          \
-    FFN_TENSORS           ("encoder.block.%d.layer.1"),                                   \
     VECTOR                ("encoder.final_layer_norm.weight", FINAL_NORM, HIDDEN)
 #define ENCODER_TENSORS(bias_layer) ENCODER_TENSORS_OF(bias_layer, "SelfAttention")
-#define DECODER_TENSORS(bias_layer) \
+#define DECODER_TENSORS(bias_layer) DECODER_BODY(bias_layer), FFN_TENSORS("decoder.block.%d.layer.2")
+#define DECODER_BODY(bias_layer) \
     TABLE_SHARED          ("shared.weight",                   TOKENS,     VOCAB,  HIDDEN), \
     SELF_ATTENTION_TENSORS("decoder.block", bias_layer),                                   \
     VECTOR                (CROSS "layer_norm.weight",         CROSS_NORM, HIDDEN),         \
@@ -60,7 +78,6 @@ static const proa_key encoder_keys[] = {ENCODER_KEYS, END_KEYS};
     MATRIX                (CROSS "EncDecAttention.k.weight",  CROSS_KV,   KV,     HIDDEN), \
     MATRIX                (CROSS "EncDecAttention.v.weight",  CROSS_KV,   KV,     HIDDEN), \
     MATRIX                (CROSS "EncDecAttention.o.weight",  CROSS_O,    HIDDEN, Q),      \
-    FFN_TENSORS           ("decoder.block.%d.layer.2"),                                    \
     VECTOR                ("decoder.final_layer_norm.weight", FINAL_NORM, HIDDEN)
 #define HEAD_TENSORS \
     TIED_HEAD             ("shared.weight"),                                               \
@@ -95,6 +112,14 @@ static const proa_name umt5_tensors[] = {
 #undef STACK
 #define STACK PROA_STACK_DECODER
     DECODER_TENSORS(".%d"), HEAD_TENSORS,
+    END_TENSORS};
+#undef STACK
+#define STACK PROA_STACK_ENCODER
+static const proa_name switch_tensors[] = {
+    ENCODER_BODY(".0", "SelfAttention"), SWITCH_FFN_TENSORS("encoder.block.%d.layer.1"),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    DECODER_BODY(".0"), SWITCH_FFN_TENSORS("decoder.block.%d.layer.2"), HEAD_TENSORS,
     END_TENSORS};
 #undef STACK
 #define STACK PROA_STACK_ENCODER
@@ -142,6 +167,16 @@ static const proa_step embed[] = {EMBED(TOKENS), END};
     END
 static const proa_step encoder_layer[] = {SELF_ATTENTION, PLAIN_OR_GATED_FFN};
 static const proa_step decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, PLAIN_OR_GATED_FFN};
+#define DENSE_OR_EXPERTS \
+    NORM   (X, N, FFN_NORM),                  \
+    LINEAR (N, U, UP,   IF(DENSE) | ACT),     \
+    LINEAR (U, X, DOWN, IF(DENSE) | ADD),     \
+    LINEAR (N, ROUTER, ROUTER, IF(EXPERTS)),  \
+    ROUTE  (CORRECTION),                      \
+    EXPERTS(N, X, ADD),                       \
+    END
+static const proa_step switch_layer[] = {SELF_ATTENTION, DENSE_OR_EXPERTS};
+static const proa_step switch_decoder_layer[] = {SELF_ATTENTION, CROSS_ATTENTION, DENSE_OR_EXPERTS};
 static const proa_step longt5_layer[] = {
     NORM         (X, N, ATTN_NORM),
     BLOCK_SUMS   (N, BLOCKS),
@@ -252,11 +287,64 @@ static proa_status finish_longt5(proa_config *c, const proa_json *json, proa_are
     return finish_longt5_encoder(c, json, arena, err);
 }
 
+/* A stack has experts in each step-th layer, from the second one on. */
+static proa_status read_sparse_step(int64_t *step, const proa_json *json, bool decoder, int64_t layers,
+                                    proa_err *err)
+{
+    int64_t sparse = 3;
+    PROA_TRY(proa_json_get_int(&sparse, json, decoder ? "num_sparse_decoder_layers" : "num_sparse_encoder_layers",
+                               0, PROA_LAYERS_MAX, err));
+    *step = sparse > 0 ? layers / sparse : layers;
+    return proa_json_get_int(step, json, decoder ? "decoder_sparse_step" : "encoder_sparse_step", 0,
+                             PROA_LAYERS_MAX, err);
+}
+
+static bool is_sparse(int64_t layer, int64_t step)
+{
+    return step == 1 || (step > 1 && layer % step == 1);
+}
+
+static proa_status read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t most = proa_max64(c->layers, c->encoder_layers), own = 0, encoder = 0;
+    PROA_TRY(read_sparse_step(&own, json, true, c->layers, err));
+    PROA_TRY(read_sparse_step(&encoder, json, false, c->encoder_layers, err));
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, most);
+    for (int64_t i = 0; i < most; i++) {
+        c->expert_layers[i] = is_sparse(i, i < c->layers ? own : encoder);
+        if (i < c->layers && i < c->encoder_layers && is_sparse(i, own) != is_sparse(i, encoder))
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "layer %lld has experts in one stack and not in the other: not supported",
+                             (long long)i);
+    }
+    return PROA_OK;
+}
+
+/* Tokens that come after expert_capacity others of an input to the same expert would be left out: inputs are not longer
+ * than that. */
+static proa_status finish_switch(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t capacity = 64;
+    proa_str type = {"float32", 7};
+    PROA_TRY(finish_t5(c, json, arena, err));
+    c->gated = false;
+    PROA_TRY(proa_config_read_act(&c->act, json, "dense_act_fn", PROA_ACT_RELU, err));
+    PROA_TRY(proa_json_get_str(&type, json, "router_dtype", err));
+    if (!proa_str_is(type, "float32")) return PROA_FAIL(err, UNSUPPORTED, "'router_dtype' must be float32");
+    PROA_TRY(proa_json_get_int(&capacity, json, "expert_capacity", 1, PROA_CONTEXT_MAX, err));
+    c->input_context = proa_min64(capacity, c->context);
+    c->expert_ffn = c->ffn;
+    c->router.chosen = 1;
+    return read_expert_layers(c, json, arena, err);
+}
+
 /* clang-format off */
 #define PAIR(type, class, table, others, program, finisher, ...) \
+    PAIR_OF(type, class, keys, table, others, program, decoder_layer, finisher, __VA_ARGS__)
+#define PAIR_OF(type, class, keylist, table, others, program, decoder, finisher, ...) \
     {.name = type, .model_type = type, .hf = STRINGS class, .kind = PROA_KIND_ENCODER_DECODER, .norm = PROA_NORM_RMS, \
-     .keys = keys, .names = table, .prefix_aliases = beginnings, .aliases = others, .ignored = ignored,          \
-     .stacks = {[PROA_STACK_DECODER] = {embed, decoder_layer, NULL, true},                                       \
+     .keys = keylist, .names = table, .prefix_aliases = beginnings, .aliases = others, .ignored = ignored,       \
+     .stacks = {[PROA_STACK_DECODER] = {embed, decoder, NULL, true},                                             \
                 [PROA_STACK_ENCODER] = {embed, program, encoder_after, false}},                                  \
      .cross = cross, .head = head, .head_rows = PROA_ROWS_LAST, .outputs = PROA_DIM_VOCAB, .finish = finisher,   \
      __VA_ARGS__}
@@ -283,6 +371,9 @@ const proa_arch proa_arch_umt5 =
 const proa_arch proa_arch_umt5_encoder =
     ENCODER("umt5", ("UMT5EncoderModel"), umt5_encoder_tensors, NULL, encoder_layer, finish_encoder);
 const proa_arch proa_arch_umt5_token = TOKENS_OF("umt5", ("UMT5ForTokenClassification"), umt5_token_tensors);
+const proa_arch proa_arch_switch_transformers =
+    PAIR_OF("switch_transformers", ("SwitchTransformersForConditionalGeneration"), switch_keys, switch_tensors, NULL,
+            switch_layer, switch_decoder_layer, finish_switch, NO_HEADS);
 const proa_arch proa_arch_longt5 =
     PAIR("longt5", ("LongT5ForConditionalGeneration"), longt5_tensors, longt5_aliases, longt5_layer,
          finish_longt5, NO_HEADS);

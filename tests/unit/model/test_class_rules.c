@@ -781,6 +781,29 @@ static void t5gemma(void **state)
             PROA_UNSUPPORTED, "'is_encoder_decoder' false");
 }
 
+#define SWITCH(more)                                                                                         \
+    "{\"architectures\":[\"SwitchTransformersForConditionalGeneration\"],\"vocab_size\":200,\"d_model\":64," \
+    "\"d_kv\":16,"                                                                                           \
+    "\"d_ff\":96,\"num_layers\":6,\"num_heads\":4" more "}"
+
+/* Experts in every second layer where half of the layers have some. An input has at most as many tokens as an expert
+ * takes. */
+static void switch_transformers(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, SWITCH(",\"num_decoder_layers\":4,\"num_sparse_decoder_layers\":2,\"expert_capacity\":96"));
+    for (int64_t i = 0; i < 6; i++) assert_int_equal(f.c.expert_layers[i], i % 2);
+    assert_true(f.c.experts == 8 && f.c.router.chosen == 1 && f.c.expert_ffn == 96 && !f.c.gated);
+    assert_int_equal(f.c.input_context, 96);
+    proa_arena_release(&f.arena);
+    accepted(&f, SWITCH(",\"num_sparse_encoder_layers\":6,\"num_sparse_decoder_layers\":6"));
+    assert_true(f.c.expert_layers[0] && f.c.expert_layers[5] && f.c.input_context == 64);
+    proa_arena_release(&f.arena);
+    refused(SWITCH(",\"num_sparse_decoder_layers\":2"), PROA_UNSUPPORTED, "layer 3 has experts in one stack");
+    refused(SWITCH(",\"router_dtype\":\"bfloat16\""), PROA_UNSUPPORTED, "'router_dtype' must be float32");
+}
+
 #define BERT_STACK(more)                                                                                     \
     "{\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"        \
     "\"vocab_size\":200," more "}"
@@ -863,6 +886,7 @@ int main(void)
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(t5gemma),
+        cmocka_unit_test(switch_transformers),
         cmocka_unit_test(two_berts),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
