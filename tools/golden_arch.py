@@ -695,6 +695,12 @@ HEADS.update(T5GEMMA_HEADS)
 PAIRS["t5gemma"] = ("T5GemmaForConditionalGeneration", lambda: transformers.T5GemmaConfig(**T5GEMMA), {})
 
 
+BIGBIRD = dict(ALONE, d_model=32, max_position_embeddings=96, encoder_attention_heads=4, encoder_ffn_dim=48, block_size=16, num_random_blocks=1,
+               pad_token_id=0, bos_token_id=2, eos_token_id=1, decoder_start_token_id=2)
+PAIRS["bigbird_pegasus"] = ("BigBirdPegasusForConditionalGeneration", lambda: transformers.BigBirdPegasusConfig(**BIGBIRD), {})
+DECODING["bigbird_pegasus_cls"] = ("BigBirdPegasusForSequenceClassification", lambda: transformers.BigBirdPegasusConfig(
+    num_labels=3, **dict(BIGBIRD, use_bias=True)))
+HEADS["bigbird_pegasus_cls"] = DECODING["bigbird_pegasus_cls"]
 # Experts in every second layer.
 PAIRS["switch_transformers"] = ("SwitchTransformersForConditionalGeneration", lambda: transformers.SwitchTransformersConfig(
     **drop(dict(T5, d_model=32, d_kv=8, d_ff=40, num_heads=4, num_experts=4, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1,

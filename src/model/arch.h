@@ -638,6 +638,7 @@ typedef struct proa_arch {
     A(marian)                                                                                                \
     A(m2m100)                                                                                                \
     A(pegasus)                                                                                               \
+    A(bigbird_pegasus)                                                                                       \
     A(blenderbot)                                                                                            \
     A(blenderbot_small)                                                                                      \
     A(led)                                                                                                   \

@@ -435,6 +435,21 @@ proa_status proa_config_read_attention_window(proa_config *c, const proa_json *j
                           : proa_json_get_int(&c->globals, json, "global_tokens", 0, PROA_CONTEXT_MAX, err);
 }
 
+proa_status proa_config_read_block_sparse(proa_config *c, const proa_json *json, proa_err *err)
+{
+    proa_str kind = {"block_sparse", 12};
+    int64_t block = 64, random = 3;
+    PROA_TRY(proa_json_get_str(&kind, json, "attention_type", err));
+    PROA_TRY(proa_json_get_int(&block, json, "block_size", 1, PROA_CONTEXT_MAX, err));
+    PROA_TRY(proa_json_get_int(&random, json, "num_random_blocks", 0, 1024, err));
+    if (proa_str_is(kind, "block_sparse"))
+        c->input_context = proa_min64(c->context, (5 + 2 * random) * block);
+    else if (!proa_str_is(kind, "original_full"))
+        return PROA_FAIL(err, UNSUPPORTED, "'attention_type' '%.*s' is not supported",
+                         (int)proa_min64((int64_t)kind.len, 60), kind.ptr);
+    return PROA_OK;
+}
+
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count)
 {
     int64_t first = count, ends = 0;

@@ -331,6 +331,9 @@ static inline int64_t proa_config_input_context(const proa_config *c)
  * are global; without it as many as c->globals says. */
 PROA_MUST_CHECK proa_status proa_config_read_attention_window(proa_config *c, const proa_json *json,
                                                               proa_err *err);
+/* The kind of attention of BigBird's encoders: up to some number of tokens transformers attends to all of them,
+ * whatever attention_type says; inputs are not longer than that, since blocks attend to random ones. */
+PROA_MUST_CHECK proa_status proa_config_read_block_sparse(proa_config *c, const proa_json *json, proa_err *err);
 /* Global tokens of an input; < 0: it has not as many tokens globals_end as it must have. */
 int64_t proa_config_globals(const proa_config *c, const int32_t *ids, int64_t count);
 /* Joins two stacks, each of which was read of an object of its own: `c` has the decoder's numbers, and takes of the

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_bart.c - BART, MVP, PLBart, mBART, Marian, M2M100 (also NLLB-200), Pegasus, Blenderbot: encoder and decoder with
- * LayerNorm and biases. BART, PLBart, Marian and Blenderbot's small form norm the sum of a sublayer and its input
- * (post-norm), the others the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART, PLBart, mBART
- * and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small Blenderbot norm
- * what is embedded, the decoder of the last before positions are added, and without a scale. The positions of Marian,
- * M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The head is the
- * embedding, and adds final_logits_bias, which M2M100 has not. LED is a BART whose encoder attends within a window, as
- * Longformer does, and knows more positions than its decoder.
- * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,blenderbot,blenderbot_small}.py. */
+ * arch_bart.c - BART, MVP, PLBart, mBART, Marian, M2M100 (also NLLB-200), Pegasus (also BigBird's), Blenderbot: encoder
+ * and decoder with LayerNorm and biases. BART, PLBart, Marian and Blenderbot's small form norm the sum of a sublayer
+ * and its input (post-norm), the others the input of a sublayer (pre-norm), and the stacks' outputs at the end. BART,
+ * PLBart, mBART and Blenderbot learn positions, the first three from row 2 of their tables on; these and the small
+ * Blenderbot norm what is embedded, the decoder of the last before positions are added, and without a scale. The
+ * positions of Marian, M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The
+ * head is the embedding, and adds final_logits_bias, which M2M100 has not. LED is a BART whose encoder attends within a
+ * window, as Longformer does, and knows more positions than its decoder. BigBird-Pegasus learns positions, and its
+ * encoder attends to all tokens of the inputs that it takes.
+ * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,bigbird_pegasus}.py,
+ * modeling_{blenderbot,blenderbot_small}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -28,19 +30,20 @@
     END_KEYS
 static const proa_key bart_keys[] = {KEYS(GELU)};
 static const proa_key m2m100_keys[] = {KEYS(RELU)};
+static const proa_key bigbird_keys[] = {KEYS(GELU_TANH)};
 static const proa_key led_keys[] = {
     INTEGER   ("max_encoder_position_embeddings", input_context, 1, CONTEXT, 16384),
     KEYS_OF   ("max_decoder_position_embeddings", GELU)};
 
 #define ATTENTION_TENSORS(part, Q_SLOT, KV_SLOT, O_SLOT) \
     MATRIX(part "q_proj.weight",   Q_SLOT,      Q,      HIDDEN), \
-    VECTOR(part "q_proj.bias",     Q_SLOT##_B,  Q),              \
+    VECTOR_IF(ATTN_BIAS, part "q_proj.bias",     Q_SLOT##_B,  Q),              \
     MATRIX(part "k_proj.weight",   KV_SLOT,     KV,     HIDDEN), \
-    VECTOR(part "k_proj.bias",     KV_SLOT##_B, KV),             \
+    VECTOR_IF(ATTN_BIAS, part "k_proj.bias",     KV_SLOT##_B, KV),             \
     MATRIX(part "v_proj.weight",   KV_SLOT,     KV,     HIDDEN), \
-    VECTOR(part "v_proj.bias",     KV_SLOT##_B, KV),             \
+    VECTOR_IF(ATTN_BIAS, part "v_proj.bias",     KV_SLOT##_B, KV),             \
     MATRIX(part "out_proj.weight", O_SLOT,      HIDDEN, Q),      \
-    VECTOR(part "out_proj.bias",   O_SLOT##_B,  HIDDEN)
+    VECTOR_IF(ATTN_BIAS, part "out_proj.bias",   O_SLOT##_B,  HIDDEN)
 #define NORM_TENSORS(name, SLOT) \
     VECTOR(name ".weight", SLOT,     HIDDEN), \
     VECTOR(name ".bias",   SLOT##_B, HIDDEN)
@@ -170,6 +173,33 @@ static const proa_name blenderbot_tensors[] = {
     HEAD_TENSORS,
 #undef STACK
     END_TENSORS};
+/* What norms the outputs of the stacks is called the norm of the embedding. */
+#define BIGBIRD_LAYER_TENSORS(layer) \
+    MATRIX      (layer "self_attn.self.query.weight", QKV, Q,      HIDDEN), \
+    MATRIX      (layer "self_attn.self.key.weight",   QKV, KV,     HIDDEN), \
+    MATRIX      (layer "self_attn.self.value.weight", QKV, KV,     HIDDEN), \
+    MATRIX      (layer "self_attn.output.weight",     O,   HIDDEN, Q),      \
+    VECTOR_IF   (ATTN_BIAS, layer "self_attn.self.query.bias", QKV_B, Q),      \
+    VECTOR_IF   (ATTN_BIAS, layer "self_attn.self.key.bias",   QKV_B, KV),     \
+    VECTOR_IF   (ATTN_BIAS, layer "self_attn.self.value.bias", QKV_B, KV),     \
+    VECTOR_IF   (ATTN_BIAS, layer "self_attn.output.bias",     O_B,   HIDDEN), \
+    NORM_TENSORS(layer "self_attn_layer_norm", ATTN_NORM),                  \
+    FFN_TENSORS (layer, ENCODER_FFN)
+static const proa_name bigbird_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE                ("model.encoder.embed_positions.weight", POSITIONS, POSITIONS, HIDDEN),
+    BIGBIRD_LAYER_TENSORS("model.encoder.layers.%d."),
+    NORM_TENSORS         ("model.encoder.layernorm_embedding", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE                ("model.decoder.embed_positions.weight", POSITIONS, POSITIONS, HIDDEN),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    NORM_TENSORS         ("model.decoder.layernorm_embedding", FINAL_NORM),
+    HEAD_TENSORS,
+#undef STACK
+    END_TENSORS};
 static const proa_name m2m100_tensors[] = {
 #define STACK PROA_STACK_ENCODER
     TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
@@ -293,6 +323,7 @@ static proa_status read_decoder_sizes(proa_config *c, const proa_json *json, pro
 static proa_status finish_stacks(proa_config *c, const proa_json *json, bool scaled, proa_err *err)
 {
     c->norm_eps = 1e-5;
+    c->attention_bias = true;
     PROA_TRY(proa_json_get_bool(&scaled, json, "scale_embedding", err));
     c->embed_scale = scaled ? sqrt((double)c->hidden) : 1;
     PROA_TRY(read_decoder_sizes(c, json, err));
@@ -369,6 +400,18 @@ static proa_status finish_led(proa_config *c, const proa_json *json, proa_arena 
     return PROA_OK;
 }
 
+/* Ids are those of the configuration's class where the file has none. */
+static proa_status finish_bigbird(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(arena);
+    c->decoder_start = 2;
+    c->end_ids[c->end_count++] = 1;
+    PROA_TRY(finish_stacks(c, json, true, err));
+    c->attention_bias = false;
+    PROA_TRY(proa_json_get_bool(&c->attention_bias, json, "use_bias", err));
+    return proa_config_read_block_sparse(c, json, err);
+}
+
 /* The padding token has the position pad_token_id, the first token the one after it (fairseq's make_positions). */
 static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -409,6 +452,9 @@ const proa_arch proa_arch_marian =
 const proa_arch proa_arch_pegasus =
     PRE("pegasus", ("PegasusForConditionalGeneration"), bart_keys, pegasus_tensors, plain_embed, finish_marian,
         FORMS(DECODERS, "Pegasus"));
+const proa_arch proa_arch_bigbird_pegasus =
+    PRE("bigbird_pegasus", ("BigBirdPegasusForConditionalGeneration"), bigbird_keys, bigbird_tensors, plain_embed,
+        finish_bigbird, FORMS(TEXTS | SPANS | DECODERS, "BigBirdPegasus"));
 const proa_arch proa_arch_blenderbot =
     PRE("blenderbot", ("BlenderbotForConditionalGeneration"), bart_keys, blenderbot_tensors, plain_embed,
         finish_blenderbot, FORMS(DECODERS, "Blenderbot"));

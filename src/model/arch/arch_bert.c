@@ -216,25 +216,14 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
     return finish_bert(c, json, arena, err);
 }
 
-/* Up to this many tokens transformers attends to all of them, whatever attention_type says; more are refused, since
- * their blocks attend to random ones. */
 static proa_status finish_bigbird(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    proa_str kind = {"block_sparse", 12};
-    int64_t block = 64, random = 3;
     bool biased = true, scaled = false;
-    PROA_TRY(proa_json_get_str(&kind, json, "attention_type", err));
-    PROA_TRY(proa_json_get_int(&block, json, "block_size", 1, PROA_CONTEXT_MAX, err));
-    PROA_TRY(proa_json_get_int(&random, json, "num_random_blocks", 0, 1024, err));
     PROA_TRY(proa_json_get_bool(&biased, json, "use_bias", err));
     PROA_TRY(proa_json_get_bool(&scaled, json, "rescale_embeddings", err));
     if (!biased) return PROA_FAIL(err, UNSUPPORTED, "'use_bias' false is not supported");
     if (scaled) return PROA_FAIL(err, UNSUPPORTED, "'rescale_embeddings' true is not supported");
-    if (proa_str_is(kind, "block_sparse"))
-        c->input_context = proa_min64(c->context, (5 + 2 * random) * block);
-    else if (!proa_str_is(kind, "original_full"))
-        return PROA_FAIL(err, UNSUPPORTED, "'attention_type' '%.*s' is not supported",
-                         (int)proa_min64((int64_t)kind.len, 60), kind.ptr);
+    PROA_TRY(proa_config_read_block_sparse(c, json, err));
     return finish_bert(c, json, arena, err);
 }
 

@@ -831,6 +831,22 @@ static void two_berts(void **state)
             PROA_UNSUPPORTED, "'type_vocab_size' is 2 in the decoder and 1");
 }
 
+/* Inputs up to the length for which transformers attends to all tokens. */
+static void bigbird_pegasus(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{\"architectures\":[\"BigBirdPegasusForConditionalGeneration\"]," BART_SIZES "}");
+    assert_true(f.c.input_context == 704 && f.c.context == 1024 && !f.c.attention_bias && f.c.embed_scale == 8);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{\"architectures\":[\"BigBirdPegasusForCausalLM\"],\"use_bias\":true," BART_SIZES "}");
+    assert_true(f.c.input_context == 0 && f.c.attention_bias);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"BigBirdPegasusForConditionalGeneration\"],\"attention_type\":"
+            "\"other\"," BART_SIZES "}",
+            PROA_UNSUPPORTED, "'attention_type' 'other'");
+}
+
 /* The decoder's sizes are those of the model; the encoder's are apart where they differ. */
 static void stacks_of_different_sizes(void **state)
 {
@@ -886,6 +902,7 @@ int main(void)
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(t5gemma),
+        cmocka_unit_test(bigbird_pegasus),
         cmocka_unit_test(switch_transformers),
         cmocka_unit_test(two_berts),
         cmocka_unit_test(stacks_of_different_sizes),
