@@ -137,6 +137,7 @@ static const struct size_range {
 #field, offsetof(proa_config, field), lo, hi                                                         \
     }
     SIZE(vocab, 1, PROA_VOCAB_MAX),
+    SIZE(input_vocab, 0, PROA_VOCAB_MAX),
     SIZE(hidden, 1, PROA_HIDDEN_MAX),
     SIZE(layers, 0, PROA_LAYERS_MAX),
     SIZE(encoder_layers, 0, PROA_LAYERS_MAX),
@@ -401,6 +402,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     switch (dim) {
     case PROA_DIM_NONE: return 0;
     case PROA_DIM_VOCAB: return c->vocab;
+    case PROA_DIM_INPUT_VOCAB: return proa_config_input_vocab(c);
     case PROA_DIM_HIDDEN: return c->hidden;
     case PROA_DIM_Q: return c->heads * c->head_dim;
     case PROA_DIM_KV: return c->kv_heads * c->head_dim;

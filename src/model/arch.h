@@ -431,6 +431,7 @@ typedef struct proa_step {
 typedef enum proa_dim {
     PROA_DIM_NONE,
     PROA_DIM_VOCAB,
+    PROA_DIM_INPUT_VOCAB, /* of an encoder before a decoder: input_vocab, or VOCAB */
     PROA_DIM_HIDDEN,
     PROA_DIM_Q,    /* heads * head_dim */
     PROA_DIM_KV,   /* kv_heads * head_dim */
@@ -636,6 +637,7 @@ typedef struct proa_arch {
     A(bart)                                                                                                  \
     A(mbart)                                                                                                 \
     A(marian)                                                                                                \
+    A(fsmt)                                                                                                  \
     A(m2m100)                                                                                                \
     A(pegasus)                                                                                               \
     A(bigbird_pegasus)                                                                                       \

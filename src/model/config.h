@@ -32,6 +32,7 @@ typedef struct proa_factors {
 typedef struct proa_config {
     /* sizes; 0: the architecture has none */
     int64_t vocab, hidden, layers, encoder_layers, heads, kv_heads, head_dim, ffn;
+    int64_t input_vocab; /* of an encoder whose vocabulary is not that of its decoder (FSMT); else 0 */
     /* of the encoder, where its sizes are not those of the decoder; else 0 */
     int64_t encoder_heads, encoder_head_dim, encoder_ffn;
     /* Layers with heads of another shape (Gemma 4's without a window): other_heads[layer]; NULL: there are none. They
@@ -321,6 +322,11 @@ int64_t proa_config_convolved_keys(const proa_config *c);
  * has seen [conv_taps - 1][convolved] come first, then the state [value_heads][key_dim][value_dim]. */
 int64_t proa_config_layer_state(const proa_config *c);
 int64_t proa_config_state(const proa_config *c);
+/* The vocabulary of inputs: of an encoder-decoder what its encoder reads. */
+static inline int64_t proa_config_input_vocab(const proa_config *c)
+{
+    return c->input_vocab > 0 ? c->input_vocab : c->vocab;
+}
 /* Tokens that an encoder's input has at most. */
 static inline int64_t proa_config_input_context(const proa_config *c)
 {

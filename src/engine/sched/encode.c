@@ -88,7 +88,8 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
             .on_device = req->input.memory.kind == PROA_MEMORY_CUDA};
     int32_t *types = e->step.types + e->step.rows;
     for (int64_t i = 0; i < req->input.count; i++) {
-        int64_t row = req->input.ids[i] - e->model->config.vocab; /* of the request's prompt table */
+        int64_t row = req->input.ids[i] -
+                      proa_config_input_vocab(&e->model->config); /* of the request's prompt table */
         if (row >= 0) proa_batch_add_virtual(e, req->virtuals, row);
         proa_batch_add_row(e, row < 0 ? req->input.ids[i] : 0, i, req->input.count);
     }

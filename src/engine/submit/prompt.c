@@ -11,10 +11,10 @@
 /* ---- ids, text and vectors ---- */
 
 /* rows: of the prompt table whose ids follow those of the vocabulary; 0: there is none. */
-static proa_status check_ids(const proa_engine *e, const char *what, const int32_t *ids, int64_t count,
-                             int64_t rows, proa_err *err)
+/* rows: those of a prompt table, whose ids come after the vocabulary. */
+static proa_status check_ids(const char *what, const int32_t *ids, int64_t count, int64_t vocab, int64_t rows,
+                             proa_err *err)
 {
-    int64_t vocab = e->model->config.vocab;
     for (int64_t i = 0; i < count; i++)
         if (ids[i] < 0 || ids[i] >= vocab + rows)
             return PROA_FAIL(err, INVALID,
@@ -80,20 +80,21 @@ static proa_status check_sources(const proa_engine *e, const proa_request *r, pr
 static proa_status read_input(const proa_engine *e, const proa_request *r, bool special, int64_t virtuals,
                               int32_t **ids, int64_t *count, int32_t **types, proa_err *err)
 {
+    const int64_t vocab = proa_config_input_vocab(&e->model->config);
     proa_ids list = {0}, list_types = {0};
     PROA_TRY(check_sources(e, r, err));
     if (r->ids) {
         if (r->ids_count < 0 || r->ids_count > PROA_CONTEXT_MAX)
             return PROA_FAIL(err, LIMIT, "%lld ids, at most %d are taken", (long long)r->ids_count,
                              PROA_CONTEXT_MAX);
-        PROA_TRY(check_ids(e, "prompt", r->ids, r->ids_count, virtuals, err));
+        PROA_TRY(check_ids("prompt", r->ids, r->ids_count, vocab, virtuals, err));
         *ids = copy_ids(r->ids, r->ids_count);
         *count = r->ids_count;
         return r->type_ids ? take_types(e, types, r->type_ids, r->ids_count, err) : PROA_OK;
     }
     proa_status status = encode_text(e, r, special, &list, &list_types, err);
     if (status == PROA_OK)
-        status = check_ids(e, "prompt (is the tokenizer of another model?)", list.ptr, list.len, 0, err);
+        status = check_ids("prompt (is the tokenizer of another model?)", list.ptr, list.len, vocab, 0, err);
     if (status == PROA_OK && has_types(&list_types))
         status = take_types(e, types, list_types.ptr, list_types.len, err);
     *count = list.len;
@@ -208,11 +209,11 @@ static proa_status take_table(proa_engine *e, proa_engine_request *req, const pr
     return PROA_OK;
 }
 
-/* Puts the ids of a table before others, unless they have some of them themselves. Returns how many it has put. */
-static int64_t put_virtuals_first(const proa_engine *e, const proa_prompt_table *table, int32_t **ids,
-                                  int64_t *count)
+/* Puts the ids of a table, which come after the vocabulary, before others, unless they have some of them themselves.
+ * Returns how many it has put. */
+static int64_t put_virtuals_first(const proa_prompt_table *table, int32_t **ids, int64_t *count, int64_t vocab)
 {
-    int64_t vocab = e->model->config.vocab, tokens = table->tokens;
+    int64_t tokens = table->tokens;
     for (int64_t i = 0; i < *count; i++)
         if ((*ids)[i] >= vocab) return 0;
     int32_t *all = proa_malloc((size_t)(tokens + *count) * sizeof *all);
@@ -231,7 +232,7 @@ static proa_status begin_prompt(const proa_engine *e, proa_engine_request *req, 
     if (table->keys && req->prompt_count == 0)
         return PROA_FAIL(err, INVALID, "the prompt is empty: adapter '%.64s' needs a token after its own",
                          req->adapter->name);
-    req->virtual_count = put_virtuals_first(e, table, &req->prompt, &req->prompt_count);
+    req->virtual_count = put_virtuals_first(table, &req->prompt, &req->prompt_count, e->model->config.vocab);
     req->rows_done = req->virtual_count;
     return PROA_OK;
 }
@@ -239,13 +240,14 @@ static proa_status begin_prompt(const proa_engine *e, proa_engine_request *req, 
 /* And before what the encoder reads: vectors that the caller has made are not continued. */
 static proa_status begin_input(const proa_engine *e, proa_engine_request *req, proa_err *err)
 {
+    const int64_t vocab = proa_config_input_vocab(&e->model->config);
     const proa_prompt_table *table = req->adapter ? req->adapter->table : NULL;
     if (!table) return PROA_OK;
     if (req->input.embedded)
         return PROA_FAIL(err, UNSUPPORTED,
                          "a request has vectors: adapter '%.64s' needs text or ids after its own",
                          req->adapter->name);
-    req->input.virtual_count = put_virtuals_first(e, table, &req->input.ids, &req->input.count);
+    req->input.virtual_count = put_virtuals_first(table, &req->input.ids, &req->input.count, vocab);
     return PROA_OK;
 }
 
@@ -348,7 +350,7 @@ static proa_status read_decoder_start(proa_engine *e, proa_engine_request *req, 
     if (!r->decoder_ids && start < 0)
         return PROA_FAIL(err, INVALID, "config.json has no 'decoder_start_token_id': give decoder ids");
     req->prompt = copy_ids(r->decoder_ids ? r->decoder_ids : &start, req->prompt_count);
-    PROA_TRY(check_ids(e, "decoder prompt", req->prompt, req->prompt_count, 0, err));
+    PROA_TRY(check_ids("decoder prompt", req->prompt, req->prompt_count, e->model->config.vocab, 0, err));
     bool keys = req->virtuals && req->virtuals->keys && r->task != PROA_TASK_ENCODE;
     return keys ? begin_prompt(e, req, err) : PROA_OK;
 }

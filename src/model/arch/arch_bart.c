@@ -7,9 +7,10 @@
  * positions of Marian, M2M100 and Pegasus are sinusoids, M2M100's from the row after that of the padding token on. The
  * head is the embedding, and adds final_logits_bias, which M2M100 has not. LED is a BART whose encoder attends within a
  * window, as Longformer does, and knows more positions than its decoder. BigBird-Pegasus learns positions, and its
- * encoder attends to all tokens of the inputs that it takes.
+ * encoder attends to all tokens of the inputs that it takes. FSMT (WMT19's models) is a Marian with M2M100's positions,
+ * whose stacks have vocabularies of their own.
  * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,bigbird_pegasus}.py,
- * modeling_{blenderbot,blenderbot_small}.py. */
+ * modeling_{blenderbot,blenderbot_small,fsmt}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -17,8 +18,8 @@
 /* clang-format off */
 /* ACT: the activation of the FFN where the file names none. */
 #define KEYS(ACT) KEYS_OF("max_position_embeddings", ACT)
-#define KEYS_OF(positions, ACT) \
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
+#define KEYS_OF(positions, ACT) REQUIRED("vocab_size", vocab, VOCAB), SIZES(positions, ACT)
+#define SIZES(positions, ACT) \
     REQUIRED  ("d_model",                 hidden,         HIDDEN),           \
     REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),           \
     REQUIRED  ("decoder_layers",          layers,         LAYERS),           \
@@ -34,6 +35,11 @@ static const proa_key bigbird_keys[] = {KEYS(GELU_TANH)};
 static const proa_key led_keys[] = {
     INTEGER   ("max_encoder_position_embeddings", input_context, 1, CONTEXT, 16384),
     KEYS_OF   ("max_decoder_position_embeddings", GELU)};
+
+static const proa_key fsmt_keys[] = {
+    REQUIRED("src_vocab_size", input_vocab, VOCAB),
+    REQUIRED("tgt_vocab_size", vocab,       VOCAB),
+    SIZES   ("max_position_embeddings", RELU)};
 
 #define ATTENTION_TENSORS(part, Q_SLOT, KV_SLOT, O_SLOT) \
     MATRIX(part "q_proj.weight",   Q_SLOT,      Q,      HIDDEN), \
@@ -143,6 +149,20 @@ static const proa_name marian_tensors[] = {
     HEAD_TENSORS,
 #undef STACK
     END_TENSORS};
+static const proa_name fsmt_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.encoder.embed_tokens.weight", TOKENS, INPUT_VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.encoder.embed_positions.weight", 0),
+    LAYER_TENSORS        ("model.encoder.layers.%d."),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE                ("model.decoder.embed_tokens.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.decoder.embed_positions.weight", PROA_SHARED),
+    DECODER_LAYER_TENSORS("model.decoder.layers.%d."),
+    TIED_HEAD            ("model.decoder.embed_tokens.weight"),
+    MATRIX_IF            (UNTIED, "model.decoder.output_projection.weight", HEAD, VOCAB, HIDDEN),
+#undef STACK
+    END_TENSORS};
 static const proa_name pegasus_tensors[] = {
 #define STACK PROA_STACK_ENCODER
     TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
@@ -224,7 +244,8 @@ static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.wei
 static const char *const ignored[] = {
     "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight", "lm_head.weight",
     "encoder.version", "decoder.version", "encoder.embed_positions.weights", "decoder.embed_positions.weights",
-    "final_logits_bias", "query_global.weight", "query_global.bias", "key_global.weight", "key_global.bias",
+    "final_logits_bias", "decoder.output_projection.weight",
+    "query_global.weight", "query_global.bias", "key_global.weight", "key_global.bias",
     "value_global.weight", "value_global.bias", NULL};
 
 static const proa_step bart_embed[] = {
@@ -422,6 +443,16 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
     return finish_stacks(c, json, true, err);
 }
 
+/* The head is the decoder's embedding, whatever tie_word_embeddings says, unless the file has another one. */
+static proa_status finish_fsmt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->tied = true;
+    c->embed_scale_apart = true;
+    c->decoder_start = 2;
+    c->end_ids[c->end_count++] = 2;
+    return finish_m2m100(c, json, arena, err);
+}
+
 /* clang-format off */
 /* BEGIN: the program of the decoder's embedding; the rest of the arguments: the other classes. */
 #define ROW(type, class, config_keys, tensors, EMBED, BEGIN, encoder, decoder, after, heads, finisher, ...) \
@@ -448,6 +479,9 @@ const proa_arch proa_arch_mbart =
 const proa_arch proa_arch_marian =
     POST("marian", ("MarianMTModel"), marian_tensors, plain_embed, plain_embed, finish_marian,
          FORMS(DECODERS, "Marian"));
+const proa_arch proa_arch_fsmt =
+    ROW("fsmt", ("FSMTForConditionalGeneration"), fsmt_keys, fsmt_tensors, plain_embed, plain_embed,
+        post_encoder_layer, post_decoder_layer, NULL, plain_head, finish_fsmt, NO_HEADS);
 /* Pegasus is saved with its sinusoids or without; Blenderbot's positions begin with row 0, as Marian's do. */
 const proa_arch proa_arch_pegasus =
     PRE("pegasus", ("PegasusForConditionalGeneration"), bart_keys, pegasus_tensors, plain_embed, finish_marian,

@@ -831,6 +831,23 @@ static void two_berts(void **state)
             PROA_UNSUPPORTED, "'type_vocab_size' is 2 in the decoder and 1");
 }
 
+/* Two vocabularies; ids of generated tokens are of the decoder's. */
+static void fsmt(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f,
+        "{\"architectures\":[\"FSMTForConditionalGeneration\"],\"src_vocab_size\":300,\"tgt_vocab_size\":200,"
+        "\"d_model\":64,\"encoder_layers\":2,\"decoder_layers\":2,\"encoder_attention_heads\":4,"
+        "\"encoder_ffn_dim\":64,\"eos_token_id\":250,\"tie_word_embeddings\":false}");
+    assert_true(f.c.vocab == 200 && proa_config_input_vocab(&f.c) == 300 && f.c.end_count == 0);
+    assert_true(f.c.tied && f.c.position_offset == 2 && f.c.embed_scale == 8 && f.c.decoder_start == 2);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"FSMTForConditionalGeneration\"],\"src_vocab_size\":300}", PROA_INVALID,
+            "'tgt_vocab_size' is missing");
+}
+
 /* Inputs up to the length for which transformers attends to all tokens. */
 static void bigbird_pegasus(void **state)
 {
@@ -902,6 +919,7 @@ int main(void)
         cmocka_unit_test(nested_keys),
         cmocka_unit_test(classes_that_decode_their_input),
         cmocka_unit_test(t5gemma),
+        cmocka_unit_test(fsmt),
         cmocka_unit_test(bigbird_pegasus),
         cmocka_unit_test(switch_transformers),
         cmocka_unit_test(two_berts),
