@@ -320,6 +320,27 @@ ROWS |= {
     "glm_moe_dsa": lambda: transformers.GlmMoeDsaConfig(
         indexer_types=["full", "shared", "full"], **dict(SPARSE_MLA, num_hidden_layers=3, n_group=1)),
 }
+# Recurrent layers first and side by side. OLMo Hybrid norms what its attention and their FFNs give, elsewhere what they read.
+OLMO_HYBRID = dict(drop(LM, "head_dim"), hidden_size=32, intermediate_size=40, num_hidden_layers=4, linear_num_key_heads=3,
+                   linear_num_value_heads=3, linear_key_head_dim=12, linear_value_head_dim=20, layer_types=[
+                       "linear_attention", "full_attention", "linear_attention", "linear_attention"])
+KIMI_LINEAR = dict(drop(LM, "head_dim", "num_key_value_heads"), num_key_value_heads=4, hidden_size=32, intermediate_size=40, num_hidden_layers=4, kv_lora_rank=20,
+                   qk_rope_head_dim=8, v_head_dim=12, qk_nope_head_dim=16, num_local_experts=4, num_experts_per_tok=2,
+                   moe_intermediate_size=20, linear_num_heads=3, linear_head_dim=12)
+LINEARS = {
+    # As published, without rotary positions.
+    "olmo_hybrid": lambda: transformers.OlmoHybridConfig(rope_parameters={"rope_type": "default", "rope_theta": None}, **OLMO_HYBRID),
+    "olmo_hybrid_rotary": lambda: transformers.OlmoHybridConfig(
+        linear_allow_neg_eigval=False, attention_bias=True, linear_conv_kernel_dim=3,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **dict(OLMO_HYBRID, tie_word_embeddings=True)),
+    "kimi_linear": lambda: transformers.KimiLinearConfig(layer_types=[
+        "linear_attention", "full_attention", "linear_attention", "linear_attention"], **KIMI_LINEAR),
+    # Usual layers, groups of experts, a query of low rank.
+    "kimi_linear_grouped": lambda: transformers.KimiLinearConfig(
+        n_group=2, topk_group=1, q_lora_rank=24, attention_bias=True, linear_conv_kernel_dim=3, routed_scaling_factor=1.5,
+        **dict(KIMI_LINEAR, num_hidden_layers=5)),
+}
+ROWS |= LINEARS
 # Layers without a window have heads of another size, the last layer is one of them.
 GEMMA4 = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
           "head_dim": 12, "global_head_dim": 24, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB,
@@ -364,7 +385,7 @@ BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.
 LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", *MAMBA_ROWS,
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
-                               "gemma3n", "gemma3n_deep", *SPARSE_ROWS), (7, 1, 70)
+                               "gemma3n", "gemma3n_deep", *SPARSE_ROWS, *LINEARS), (7, 1, 70)
 
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
@@ -731,7 +752,9 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
             continue
         values = torch.randn(p.shape, generator=random)
         stored_plus_one = plus_one and "linear_attn.norm" not in name
-        if p.dim() == 2 or (p.dim() > 2 and experts):
+        if p.dim() == 4 and name.endswith("A_log"):
+            p.data = 0.5 * values
+        elif p.dim() == 2 or (p.dim() > 2 and experts):
             p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
         elif name.endswith(("router.scale", "per_expert_scale", "correct_output_scale")):
             p.data = 1.0 + 0.2 * values
@@ -1002,6 +1025,20 @@ def name_layers(path):
     safetensors.torch.save_file(named, path, {"format": "pt"})
 
 
+def publish_linear(row, path):
+    """As these are published: transformers 5.24 divides the convolution into three of one size, whatever q, k and v have."""
+    tensors = safetensors.torch.load_file(path)
+    for q in [n for n in tensors if n.endswith("q_conv1d.weight")]:
+        names = [q, q.replace("q_conv1d", "k_conv1d"), q.replace("q_conv1d", "v_conv1d")]
+        sizes = [tensors[n.replace("conv1d", "proj")].shape[0] for n in names]
+        tensors |= {n: t.contiguous() for n, t in zip(names, torch.cat([tensors[n] for n in names]).split(sizes))}
+    if row == "olmo_hybrid":  # it has a name of its own for the norm of layers with attention, too
+        ours = [n.removesuffix("self_attn.q_proj.weight") for n in tensors if n.endswith("self_attn.q_proj.weight")]
+        for layer in ours:
+            tensors[layer + "post_attention_layernorm.weight"] = tensors.pop(layer + "feedforward_layer_norm.weight")
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
 def publish_esm(path):
     """The names of the published files: the frequencies in each layer."""
     tensors = safetensors.torch.load_file(path)
@@ -1048,6 +1085,8 @@ def save(row, model, kind, cases):
         name_layers(FOLDER / row / "model.safetensors")
     if row == "jina_embeddings_v3_tasks":
         publish_jina_v3(FOLDER / row)
+    if row in LINEARS:
+        publish_linear(row, FOLDER / row / "model.safetensors")
     if row == "esm":
         publish_esm(FOLDER / row / "model.safetensors")
     if row == "qwen3_vl_moe":

@@ -313,9 +313,10 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
     F(query_scale.length) F(query_scale.offset) F(bidirectional) F(layer_scaled) \
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
-    F(gate_first) F(recall_plain) F(step_rank)
+    F(gate_first) F(recall_plain) F(step_rank) F(recall_sigmoid) F(gates_apart) F(negative_eigen) F(channel_decays) \
+    F(gate_rank)
 #define FACTORS(F) \
-    F(norm_eps) F(latent_eps) F(mask_keep) \
+    F(norm_eps) F(latent_eps) F(mask_keep) F(recall_eps) F(decay_floor) \
     F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
     F(query_scale.beta) F(params_eps) F(step_min) F(step_max) F(router.scale) F(factors.mix) F(factors.mix_out) \

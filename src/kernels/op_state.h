@@ -34,14 +34,19 @@ typedef struct proa_conv {
 typedef struct proa_delta {
     int64_t key_heads, value_heads; /* Hk, Hv; Hv is a multiple of Hk */
     int64_t key_dim, value_dim;     /* dk, dv, at most PROA_STATE_DIM_MAX */
-    const float *rate, *bias; /* [Hv]: the logarithm of the decay (A_log), and what is added to a (dt_bias) */
+    /* [Hv]: the logarithm of the decay (A_log), and what is added to a (dt_bias), by channel [Hv dk] */
+    const float *rate, *bias;
+    float beta_scale; /* of sigmoid(b): 1, or 2, so that eigenvalues may be negative */
+    float floor; /* the least logarithm of a decay, which a sigmoid approaches; 0: none, it is a softplus */
+    bool by_channel; /* each number of a key has a decay of its own (Kimi Delta Attention) */
 } proa_delta;
 
 /* Mamba's recurrence. A slot has [H][dk][dv] numbers. */
 typedef struct proa_state_space {
     int64_t groups, heads;        /* G, H; H is a multiple of G */
     int64_t state_dim, value_dim; /* dk, dv, at most PROA_STATE_DIM_MAX */
-    /* [H], by channel [H dv]: the logarithm of the decay (A_log), by channel [H dv][dk]; dt_bias; and D */
+    /* [H], by channel [H dv]: the logarithm of the decay (A_log), by channel [H dv][dk]; dt_bias; and D. For each head
+     * there may be no bias: then each step is 1, without rates; and no skip. */
     const float *rate, *bias, *skip;
     float least, most; /* limits of a step (time_step_limit) */
     bool by_channel; /* Mamba-1: each column of a head has its own steps, and each number of a state its decay */

@@ -71,6 +71,13 @@ static inline double proa_soft_plus(double x)
     return x > 20 ? x : log1p(exp(x));
 }
 
+/* The logarithm of a decay of head h of gated_delta; sum: a + bias. */
+static inline double proa_delta_log_decay(const proa_delta *d, int64_t h, double sum)
+{
+    const double rate = exp((double)d->rate[h]);
+    return d->floor < 0 ? (double)d->floor / (1 + exp(-rate * sum)) : -rate * proa_soft_plus(sum);
+}
+
 /* How far the state of head i, by channel of column i, goes at a row whose rate is dt. */
 static inline double proa_scan_step(const proa_state_space *p, float dt, int64_t i)
 {

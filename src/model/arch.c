@@ -173,6 +173,7 @@ static const struct size_range {
     SIZE(value_dim, 0, PROA_STATE_DIM_MAX),
     SIZE(conv_taps, 0, PROA_CONV_WIDTH_MAX),
     SIZE(step_rank, 0, PROA_HIDDEN_MAX),
+    SIZE(gate_rank, 0, PROA_HIDDEN_MAX),
     SIZE(window, 0, PROA_CONTEXT_MAX),
     SIZE(encoder_window, 0, PROA_CONTEXT_MAX),
     SIZE(window_from, 0, PROA_LAYERS_MAX),
@@ -211,22 +212,12 @@ static const struct factor_range {
 #define ROPE_FACTORS(rope)                                                                                   \
     FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
         FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
-    FACTOR(params_eps, 0, 1),
-    FACTOR(norm_eps, 0, 1),
-    FACTOR(attention_scale, 1e-6, 1e6),
-    FACTOR(logit_scale, 1e-6, 1e6),
-    FACTOR(embed_scale, 1e-6, 1e6),
-    FACTOR(residual_scale, 1e-6, 1e6),
-    FACTOR(attention_cap, 0, 1e30),
-    FACTOR(logit_cap, 0, 1e30),
-    FACTOR(expert_limit, 0, 1e30),
-    FACTOR(expert_offset, -1e6, 1e6),
-    FACTOR(alibi_max, 0, 64),
-    FACTOR(alibi_scale, 0, 1e6),
-    ROPE_FACTORS(rope),
-    FACTOR(qkv_clip, 0, 1e30),
-    FACTOR(stream_scale, 0, 1e6),
-    ROPE_FACTORS(local_rope),
+    FACTOR(params_eps, 0, 1),       FACTOR(recall_eps, 0, 1),           FACTOR(decay_floor, -1e6, 0),
+    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
+    FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
+    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
+    FACTOR(qkv_clip, 0, 1e30),      FACTOR(stream_scale, 0, 1e6),       ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
 };
@@ -374,6 +365,13 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     return generation ? proa_config_read_ids(c, generation, err) : PROA_OK;
 }
 
+double proa_norm_epsilon(const proa_config *c, proa_weight_slot slot)
+{
+    bool latent = c->kv_lora > 0 && (slot == PROA_SLOT_Q_DOWN_NORM || slot == PROA_SLOT_K_NORM);
+    if (latent) return c->latent_eps;
+    return slot == PROA_SLOT_RECALL_NORM && c->recall_eps > 0 ? c->recall_eps : c->norm_eps;
+}
+
 double proa_slot_factor(const proa_config *c, proa_weight_slot slot)
 {
     switch (slot) {
@@ -447,7 +445,12 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_CONVOLVED: return 2 * proa_config_convolved_keys(c) + c->value_heads * c->value_dim;
     case PROA_DIM_RECALLED: return c->value_heads * c->value_dim;
     case PROA_DIM_RECALL_HEAD: return c->value_dim;
-    case PROA_DIM_RATES: return c->step_rank ? c->value_heads * c->value_dim : 2 * c->value_heads;
+    case PROA_DIM_RECALL_KEYS: return c->key_heads * c->key_dim;
+    case PROA_DIM_DECAYS: return c->value_heads * (c->channel_decays ? c->key_dim : 1);
+    case PROA_DIM_RATES:
+        if (c->step_rank) return c->value_heads * c->value_dim;
+        return c->value_heads + proa_dim_size(c, PROA_DIM_DECAYS);
+    case PROA_DIM_GATE_RANK: return c->gate_rank;
     case PROA_DIM_STEP_RANK: return c->step_rank;
     case PROA_DIM_PARAMS: return c->step_rank + 2 * c->key_heads * c->key_dim;
     case PROA_DIM_STATE: return c->key_dim;
@@ -544,7 +547,8 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_SUM_IN: return c->sum_inputs;
     case PROA_REG_MIX: return proa_dim_size(c, PROA_DIM_MIX);
     case PROA_REG_MIXED: return proa_dim_size(c, PROA_DIM_CONVOLVED);
-    case PROA_REG_PARAMS: return proa_round_up(proa_dim_size(c, PROA_DIM_PARAMS), 8); /* as SQUARES */
+    case PROA_REG_PARAMS: /* rounded as SQUARES */
+        return c->gate_rank ? c->gate_rank : proa_round_up(proa_dim_size(c, PROA_DIM_PARAMS), 8);
     case PROA_REG_RATES: return proa_dim_size(c, PROA_DIM_RATES);
     case PROA_REG_RECALL: return proa_dim_size(c, PROA_DIM_RECALLED);
     case PROA_REG_SQUARES: return proa_round_up(c->recall_groups, 4); /* devices add 16 bytes at a time */

@@ -51,8 +51,10 @@
     R(PAIR, "pair")           /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                       \
     R(MIX, "mix")             /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */   \
     R(MIXED, "mixed")         /* [T, convolved]: q, k and v after the convolution */                         \
-    R(PARAMS, "params")       /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C */       \
-    R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets */  \
+    R(PARAMS, "params") /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C; or            \
+                                   [T, gate rank]: what makes decays, and then gates, of a gated delta rule */         \
+    R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets; by         \
+                         channel [T, value heads (1 + key)] */ \
     R(RECALL, "recall")   /* [T, values]: what the recurrent state gives */                                  \
     R(SQUARES, "squares") /* [T, groups]: means of the squares of its groups, if ranks have parts */         \
     R(MOMENTS_PART, "moments_part") /* [T, 4]: count, mean and variance of the gates that this rank has, */  \
@@ -136,6 +138,10 @@ typedef enum proa_reg {
     W(B_NORM, "b_norm", NONE)                                                                                \
     W(C_NORM, "c_norm", NONE)                                                                                \
     W(RATES, "rates", HEADS)                                                                                 \
+    W(DECAY_DOWN, "decay_down", NONE)                                                                        \
+    W(DECAY_UP, "decay_up", HEADS)                                                                           \
+    W(GATE_DOWN, "gate_down", NONE)                                                                          \
+    W(GATE_UP, "gate_up", HEADS)                                                                             \
     W(DECAY, "decay", HEADS)                                                                                 \
     W(SKIP, "skip", HEADS)                                                                                   \
     W(RECALL_NORM, "recall_norm", HEADS)                                                                     \
@@ -319,8 +325,10 @@ typedef enum proa_step_op {
     C(RECALL_PLAIN, c->recall_plain)        /* or only gated */                                              \
     C(MIX_SCALED, c->factors.parts[0] != 0) /* MIX has parts with factors of their own */                    \
     C(CONV_BIAS, c->conv_bias)              /* its convolution has */                                        \
-    C(EXPERTS_IN_ROWS, c->experts_in_rows)  /* how a checkpoint stores stacked experts */                    \
-    C(EXPERTS_APART, c->experts_apart)      /* or one by one */                                              \
+    C(GATES_LOW, c->gate_rank > 0)          /* decays and gates are products of low rank */                  \
+    C(GATES_WHOLE, c->gate_rank == 0)                                                                        \
+    C(EXPERTS_IN_ROWS, c->experts_in_rows) /* how a checkpoint stores stacked experts */                     \
+    C(EXPERTS_APART, c->experts_apart)     /* or one by one */                                               \
     C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
     C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
     C(EXPERTS_LATENT, c->expert_latent > 0) /* experts have a width of their own */                          \
@@ -387,12 +395,12 @@ enum proa_step_flags {
     PROA_SCALED = 1 << 3, /* LINEAR: times the configuration's logit_scale; EMBED: its embed_scale */
     PROA_INPUTS = 1 << 2, /* EMBED with SCALED: rows of a prompt table are scaled like those of the table; EXPERTS: the
                               weights multiply what the experts read */
-    PROA_OF_POS = 1 << 4,      /* EMBED: by position */
-    PROA_OF_TYPE = 1 << 5,     /* EMBED: by token type */
-    PROA_OF_NONE = 1 << 25,    /* EMBED: the first row of the table, for all */
-    PROA_OF_K = 1 << 6,        /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
-    PROA_OF_V = 1 << 25,       /* HEADS_NORM: the values */
-    PROA_BEHIND = 1 << 26,     /* LINEAR: out is the columns of STREAMS behind the first stream */
+    PROA_OF_POS = 1 << 4,   /* EMBED: by position */
+    PROA_OF_TYPE = 1 << 5,  /* EMBED: by token type */
+    PROA_OF_NONE = 1 << 25, /* EMBED: the first row of the table, for all */
+    PROA_OF_K = 1 << 6,     /* HEADS_NORM: the keys; else the queries. LINEAR: out is the keys of QKV */
+    PROA_OF_V = 1 << 25,    /* HEADS_NORM: the values */
+    PROA_BEHIND = 1 << 26,  /* LINEAR: out is the last columns of a register whose first ones others make */
     PROA_INTERLEAVED = 1 << 7, /* ROPE: pairs (2i, 2i+1) */
     PROA_FORK = 1 << 10, /* may run in parallel with the steps up to the next JOIN: none of them reads its output, and
                             the plan keeps its registers apart from theirs */
@@ -475,7 +483,10 @@ typedef enum proa_dim {
     PROA_DIM_CONVOLVED,   /* q, k and v of these: 2 keys + values */
     PROA_DIM_RECALLED,    /* values: value_heads * value_dim */
     PROA_DIM_RECALL_HEAD, /* value_dim */
-    PROA_DIM_RATES,       /* 2 value_heads; with a step_rank values */
+    PROA_DIM_RATES,       /* 2 value_heads; with a step_rank values; value_heads + decays */
+    PROA_DIM_RECALL_KEYS, /* keys: key_heads * key_dim */
+    PROA_DIM_DECAYS,      /* value_heads; by channel times key_dim */
+    PROA_DIM_GATE_RANK,
     PROA_DIM_STEP_RANK,
     PROA_DIM_PARAMS,     /* step_rank + 2 keys */
     PROA_DIM_STATE,      /* key_dim */
@@ -689,6 +700,7 @@ typedef struct proa_arch {
     A(qwen3_next)                                                                                            \
     A(qwen3_5)                                                                                               \
     A(qwen3_5_moe)                                                                                           \
+    A(olmo_hybrid)                                                                                           \
     A(olmoe)                                                                                                 \
     A(granitemoe)                                                                                            \
     A(granitemoeshared)                                                                                      \
@@ -909,6 +921,8 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim);
 int64_t proa_dim_in_layer(const proa_config *c, proa_dim dim, int64_t layer);
 /* The factor of products with the weight of a slot (muP); 0 stands for 1. */
 double proa_slot_factor(const proa_config *c, proa_weight_slot slot);
+/* The epsilon of a norm with the weights of that slot. */
+double proa_norm_epsilon(const proa_config *c, proa_weight_slot slot);
 /* Widths of the parts of MIX that factors.parts are of. */
 void proa_mix_parts(int64_t widths[5], const proa_config *c);
 /* Width of a register for a configuration: the columns of its buffer. */

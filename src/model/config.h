@@ -92,9 +92,16 @@ typedef struct proa_config {
      * before that */
     int64_t key_heads, value_heads, key_dim, value_dim, conv_taps, recall_groups;
     bool gate_first, mix_bias, mix_out_bias, conv_bias;
-    bool recall_plain;         /* the output is not normed, only gated */
-    bool mix_rates;            /* one product makes the rates, too (Mamba-2) */
-    bool mix_gated;            /* what is convolved has gates, too (LFM2) */
+    bool recall_plain;   /* the output is not normed, only gated */
+    bool recall_sigmoid; /* its gates go through a sigmoid, not through the convolution's activation */
+    double recall_eps;   /* of its norm; 0: norm_eps */
+    bool mix_rates;      /* one product makes the rates, too (Mamba-2) */
+    bool mix_gated;      /* what is convolved has gates, too (LFM2) */
+    bool gates_apart;    /* the gates of the output are a product of their own, behind the others in MIX */
+    bool negative_eigen; /* a row changes its key's value by up to twice the difference (OLMo Hybrid) */
+    bool channel_decays; /* each number of a key has a decay of its own (Kimi Linear) */
+    double decay_floor;  /* the least logarithm of a decay; 0: none (proa_delta) */
+    int64_t gate_rank;   /* of the products that make decays and gates; 0: these are of the layer's input */
     double step_min, step_max; /* limits of Mamba's steps */
     /* Mamba-1: the rank of what makes the steps, which are those of each column of values; it, B and C are made of the
      * convolved values (PARAMS). 0: not Mamba-1. And the epsilon of their norms. */

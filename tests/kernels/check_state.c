@@ -28,6 +28,7 @@ typedef struct state_case {
     proa_conv conv;
     proa_delta delta;
     proa_state_space scan;
+    bool positive; /* inputs, so that y is not what is left of large terms of other signs */
 } state_case;
 
 /* Rows and states of one pass. */
@@ -126,13 +127,23 @@ static void round_rows(proa_view v)
     free(bits);
 }
 
+static void make_positive(proa_view v)
+{
+    for (int64_t i = 0; i < v.shape[0]; i++) {
+        float *row = proa_view_f32(v) + i * v.stride[0];
+        for (int64_t j = 0; j < v.shape[1]; j++) row[j] = fabsf(row[j]);
+    }
+}
+
 static void check_case(tester *t, const state_case *s, tolerance kind)
 {
     const int64_t of_scan = s->scan.by_channel ? s->out : s->scan.heads, in[] = {ROWS, s->in},
-                  rates_shape[] = {ROWS, proa_max64(1, 2 * s->delta.value_heads + of_scan)};
+                  of_delta = s->delta.value_heads * (1 + (s->delta.by_channel ? s->delta.key_dim : 1)),
+                  rates_shape[] = {ROWS, proa_max64(1, of_delta + of_scan)};
     if (!takes_turn(t)) return;
     canvas x = canvas_make(2, in, 3, 1), rates = canvas_make(2, rates_shape, 1, 1);
     canvas_fill(&x, (uint64_t)s->in, false), canvas_fill(&rates, 7, false);
+    if (s->positive) make_positive(x.view);
     round_rows(x.view), round_rows(rates.view);
     state_run right = begin_run(s), begin = begin_run(s);
     run_spans(&t->reference, s, &right, x.view, rates.view, first_spans, PROA_COUNT(first_spans));
@@ -204,15 +215,20 @@ static void run_delta(proa_ctx *c, const state_case *s, proa_view y, proa_view x
     c->ops->gated_delta(c, y, x, rates, &s->delta, state, spans);
 }
 
-static void delta_case(tester *t, int64_t key_heads, int64_t value_heads, int64_t dk, int64_t dv)
+/* shape: heads of keys and values, dk, dv. kind: its beta_scale, floor and by_channel. */
+static void delta_case(tester *t, const int64_t shape[4], proa_delta kind)
 {
-    char label[64];
-    float *rate = random_floats(value_heads, 8, 0.5F), *bias = random_floats(value_heads, 9, 0.5F);
-    snprintf(label, sizeof label, "%d and %d heads of %d and %d", (int)key_heads, (int)value_heads, (int)dk,
-             (int)dv);
-    state_case s = {.run = run_delta, .label = label, .in = 2 * key_heads * dk + value_heads * dv};
+    const int64_t value_heads = shape[1], dk = shape[2], dv = shape[3];
+    char label[128];
+    float *rate = random_floats(value_heads, 8, 0.5F), *bias = random_floats(value_heads * dk, 9, 0.5F);
+    snprintf(label, sizeof label, "%d and %d heads of %d and %d, beta * %g, floor %g%s", (int)shape[0],
+             (int)value_heads, (int)dk, (int)dv, (double)kind.beta_scale, (double)kind.floor,
+             kind.by_channel ? ", by channel" : "");
+    state_case s = {.run = run_delta, .label = label, .in = 2 * shape[0] * dk + value_heads * dv};
     s.out = value_heads * dv, s.numbers = value_heads * dk * dv + 1;
-    s.delta = (proa_delta){key_heads, value_heads, dk, dv, rate, bias};
+    s.delta = kind;
+    s.delta.key_heads = shape[0], s.delta.value_heads = value_heads, s.delta.key_dim = dk, s.delta.value_dim = dv;
+    s.delta.rate = rate, s.delta.bias = bias;
     check_case(t, &s, TOL_STATE);
     free(rate), free(bias);
 }
@@ -223,7 +239,7 @@ static void check_delta_formula(tester *t)
     float y = 0, S = 2, rates[] = {0, 0}, x[] = {3, 5, 4}, rate = 0, bias = 0;
     proa_span span = {0, 1, 2, 0, 0, 0, 0};
     const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
-    const proa_delta d = {1, 1, 1, 1, &rate, &bias};
+    const proa_delta d = {1, 1, 1, 1, &rate, &bias, .beta_scale = 1};
     const proa_layer_state state = {&S, 1};
     t->tables[0].ops->gated_delta(&t->tables[0], proa_view_2d(&y, PROA_DTYPE_F32, 1, 1),
                                   proa_view_2d(x, PROA_DTYPE_F32, 1, 3),
@@ -233,13 +249,42 @@ static void check_delta_formula(tester *t)
     expect(t, fabsf(y - 2.5F) < off && fabsf(S - 2.5F) < off, "not half of the way from 1 to 4");
 }
 
+/* Keys of two numbers, of which k and q have the second one alone. The first row of the state decays to a sixteenth
+ * by the softplus, as a is log(15); the second one is halved. Both come to half by a floor of -2 log(2) and a = 0. */
+static void check_channel_formula(tester *t)
+{
+    for (int with_floor = 0; with_floor < 2; with_floor++) {
+        float y = 0, S[] = {8, 2}, rates[] = {0, 2.708050F, 0}, x[] = {0, 3, 0, 5, 4}, rate = 0,
+              bias[2] = {0, 0};
+        proa_span span = {0, 1, 2, 0, 0, 0, 0};
+        const proa_spans spans = {.span = &span, .count = 1, .rows_max = 1, .context_max = 2};
+        proa_delta d = {1, 1, 2, 1, &rate, bias, .beta_scale = 2, .by_channel = true};
+        if (with_floor) d.floor = -2 * 0.6931472F, rates[1] = 0;
+        const proa_layer_state state = {S, 2};
+        t->tables[0].ops->gated_delta(&t->tables[0], proa_view_2d(&y, PROA_DTYPE_F32, 1, 1),
+                                      proa_view_2d(x, PROA_DTYPE_F32, 1, 5),
+                                      proa_view_2d(rates, PROA_DTYPE_F32, 1, 3), &d, &state, &spans);
+        /* 1 + 1 (4 - 1), times 1 / sqrt(2) of q; 8 / 16 or 8 / 2 */
+        float off = device_mode.on ? 0.05F : 1e-5F, first = with_floor ? 4 : 0.5F;
+        expect(t, fabsf(y - 2.828427F) < off && fabsf(S[0] - first) < off && fabsf(S[1] - 4) < off,
+               "decays by channel%s are not those", with_floor ? " with a floor" : "");
+    }
+}
+
 void check_gated_delta(tester *t)
 {
     static const int64_t shapes[][4] = {{1, 1, 1, 1},    {2, 4, 12, 20}, {1, 3, 64, 64}, {2, 2, 128, 128},
                                         {1, 2, 33, 100}, {1, 1, 256, 7}, {1, 1, 16, 256}};
-    check_delta_formula(t);
-    for (size_t i = 0; i < PROA_COUNT(shapes); i++)
-        delta_case(t, shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3]);
+    static const proa_delta kinds[] = {{.beta_scale = 1, .by_channel = true},
+                                       {.beta_scale = 1, .floor = -5, .by_channel = true},
+                                       {.beta_scale = 2},
+                                       {.beta_scale = 1, .floor = -3}};
+    check_delta_formula(t), check_channel_formula(t);
+    for (size_t i = 0; i < PROA_COUNT(shapes); i++) {
+        delta_case(t, shapes[i], (proa_delta){.beta_scale = 1});
+        delta_case(t, shapes[i], kinds[i % PROA_COUNT(kinds)]);
+    }
+    for (size_t i = 0; i < PROA_COUNT(kinds); i++) delta_case(t, shapes[2], kinds[i]);
 }
 
 /* ---- selective_scan ---- */
@@ -248,6 +293,7 @@ static void run_scan(proa_ctx *c, const state_case *s, proa_view y, proa_view x,
                      const proa_layer_state *state, const proa_spans *spans)
 {
     proa_view v = proa_view_cols(x, 0, s->out), params = proa_view_cols(x, s->out, s->in);
+    if (!s->scan.bias) rates = (proa_view){0};
     c->ops->selective_scan(c, y, v, params, rates, &s->scan, state, spans);
 }
 
@@ -267,6 +313,22 @@ static void scan_case(tester *t, const int64_t shape[4], float most, float decay
     s.scan = (proa_state_space){groups, heads, dk, dv, rate, bias, skip, 0.01F, most, false};
     check_case(t, &s, TOL_STATE);
     free(rate), free(bias), free(skip);
+}
+
+/* Linear attention whose decay is fixed: no rates, no bias, no skip. */
+static void fixed_case(tester *t, const int64_t shape[4], float decay)
+{
+    const int64_t groups = shape[0], heads = shape[1], dk = shape[2], dv = shape[3];
+    char label[128];
+    float *rate = random_floats(heads, 8, 0.5F);
+    for (int64_t h = 0; h < heads; h++) rate[h] += decay;
+    snprintf(label, sizeof label, "%d groups and %d heads of %d and %d, fixed decay %g", (int)groups,
+             (int)heads, (int)dk, (int)dv, (double)decay);
+    state_case s = {.run = run_scan, .label = label, .in = heads * dv + 2 * groups * dk, .positive = true};
+    s.out = heads * dv, s.numbers = heads * dk * dv + 1;
+    s.scan = (proa_state_space){.groups = groups, .heads = heads, .state_dim = dk, .value_dim = dv, .rate = rate};
+    check_case(t, &s, TOL_STATE);
+    free(rate);
 }
 
 /* By channel: steps of each column, decays of each number of the state. */
@@ -316,6 +378,7 @@ void check_selective_scan(tester *t)
     static const float decays[] = {0, -4, 3}, most[] = {1e30F, 0.5F, 1e30F};
     check_scan_formula(t, false), check_scan_formula(t, true);
     for (size_t i = 0; i < PROA_COUNT(shapes); i++) scan_case(t, shapes[i], i % 2 ? 0.5F : 1e30F, 0, 0.5F);
+    for (size_t i = 2; i < PROA_COUNT(shapes); i += 2) fixed_case(t, shapes[i], i % 4 ? -3 : 0);
     device_mode.limit = 6e-6; /* sums of up to 256 products */
     for (size_t i = 0; i < PROA_COUNT(channels); i++) channel_case(t, channels[i], i % 2 ? 0.5F : 1e30F, 0);
     for (size_t i = 0; i < PROA_COUNT(decays); i++) {

@@ -617,7 +617,7 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
     proa_spans s = *spans;
     proa_delta delta = *d;
     cover_narrow(y, true), cover_narrow(x, true), cover_view(rates);
-    cover(d->rate, d->value_heads * 4), cover(d->bias, d->value_heads * 4);
+    cover(d->rate, d->value_heads * 4), cover(d->bias, d->value_heads * (d->by_channel ? d->key_dim : 1) * 4);
     proa_layer_state states = device_state(state, spans, d->value_heads * d->key_dim * d->value_dim);
     s.span = device_ptr(s.span), delta.rate = device_ptr(d->rate), delta.bias = device_ptr(d->bias);
     device->ops->gated_delta(ctx(), device_view(y), device_view(x), device_view(rates), &delta, &states, &s);

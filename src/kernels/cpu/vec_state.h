@@ -99,9 +99,11 @@ static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *c
 
 /* ---- gated_delta ---- */
 
-/* Rows of a head: q and k divided by their norms, q also by sqrt(dk); the decay and sigmoid(b). */
+/* Rows of a head: q and k divided by their norms, q also by sqrt(dk); the decay and the rate of change. By channel the
+ * decays of a row, and k times these. */
 typedef struct delta_rows {
     float q[DELTA_ROWS][PROA_STATE_DIM_MAX], k[DELTA_ROWS][PROA_STATE_DIM_MAX];
+    float decays[DELTA_ROWS][PROA_STATE_DIM_MAX], k_in[DELTA_ROWS][PROA_STATE_DIM_MAX];
     float decay[DELTA_ROWS], beta[DELTA_ROWS];
     float *y[DELTA_ROWS];
     const float *v[DELTA_ROWS];
@@ -123,6 +125,17 @@ static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
     }
 }
 
+/* Of a row of head h, whose rates are `a`. */
+static void read_delta_channels(float *decays, float *k_in, const float *k, const proa_delta *d,
+                                const float *a, int64_t h)
+{
+    const float *bias = d->bias + h * d->key_dim;
+    for (int64_t i = 0; i < d->key_dim; i++) {
+        decays[i] = (float)exp(proa_delta_log_decay(d, h, (double)a[h * d->key_dim + i] + (double)bias[i]));
+        k_in[i] = k[i] * decays[i];
+    }
+}
+
 /* Rows [row, row + count) of head h. */
 static void read_delta_rows(delta_rows *r, const proa_state_job *job, int64_t row, int64_t count, int64_t h)
 {
@@ -131,13 +144,14 @@ static void read_delta_rows(delta_rows *r, const proa_state_job *job, int64_t ro
     r->count = count;
     for (int64_t i = 0; i < count; i++) {
         const float *x = row_at(job->x, row + i), *rates = row_at(job->rates, row + i);
-        const double sum = (double)rates[d->value_heads + h] + (double)d->bias[h];
+        const float *a = rates + d->value_heads;
         divide_by_norm(r->q[i], x + kh * dk, dk, 1 / sqrt((double)dk));
         divide_by_norm(r->k[i], x + (d->key_heads + kh) * dk, dk, 1);
         r->v[i] = x + 2 * d->key_heads * dk + h * dv;
         r->y[i] = row_at(job->y, row + i) + h * dv;
-        r->decay[i] = (float)exp(-exp((double)d->rate[h]) * proa_soft_plus(sum));
-        r->beta[i] = (float)(1 / (1 + exp(-(double)rates[h])));
+        r->beta[i] = (float)((double)d->beta_scale / (1 + exp(-(double)rates[h])));
+        if (d->by_channel) read_delta_channels(r->decays[i], r->k_in[i], r->k[i], d, a, h);
+        else r->decay[i] = (float)exp(proa_delta_log_decay(d, h, (double)a[h] + (double)d->bias[h]));
     }
 }
 
@@ -165,16 +179,24 @@ V_INLINE void read_state(vf given[STATE_VECTORS], const float *S, const float *k
     }
 }
 
+/* What a row reads the state by before it changes it. */
+V_INLINE const float *delta_keys(const delta_rows *r, int64_t row, bool by_channel)
+{
+    return by_channel ? r->k_in[row] : r->k[row];
+}
+
 /* S = decay S + k change^T; y = q^T S, and for the row behind it given = next^T S. */
 V_INLINE void change_state(vf y[STATE_VECTORS], vf given[STATE_VECTORS], float *S, const delta_rows *r,
                            int64_t row, const vf change[STATE_VECTORS], int64_t dk, int64_t step, int count,
-                           int64_t lanes)
+                           int64_t lanes, bool by_channel)
 {
-    const float *q = r->q[row], *k = r->k[row], *next = r->k[row + 1 < r->count ? row + 1 : row];
-    const vf decay = v_set1(r->decay[row]);
+    const float *q = r->q[row], *k = r->k[row];
+    const float *next = delta_keys(r, row + 1 < r->count ? row + 1 : row, by_channel);
+    vf decay = v_set1(by_channel ? 0.0F : r->decay[row]);
     for (int v = 0; v < count; v++) y[v] = given[v] = v_zero();
     for (int64_t i = 0; i < dk; i++) {
         const vf key = v_set1(k[i]), query = v_set1(q[i]), after = v_set1(next[i]);
+        if (by_channel) decay = v_set1(r->decays[row][i]);
         V_UNROLL for (int v = 0; v < count; v++)
         {
             float *at = S + i * step + v * V_WIDTH;
@@ -188,27 +210,28 @@ V_INLINE void change_state(vf y[STATE_VECTORS], vf given[STATE_VECTORS], float *
 
 /* The rows, of `count` vectors of columns from `column` on. A pass over S for each row, and one before the first. */
 V_INLINE void delta_columns(const delta_rows *r, float *S, int64_t column, int64_t dk, int64_t dv, int count,
-                            int64_t lanes)
+                            int64_t lanes, bool by_channel)
 {
     vf given[STATE_VECTORS], change[STATE_VECTORS], y[STATE_VECTORS];
-    read_state(given, S + column, r->k[0], dk, dv, count, lanes);
+    read_state(given, S + column, delta_keys(r, 0, by_channel), dk, dv, count, lanes);
     for (int64_t row = 0; row < r->count; row++) {
-        const vf decay = v_set1(r->decay[row]), beta = v_set1(r->beta[row]);
+        const vf decay = v_set1(by_channel ? 1.0F : r->decay[row]), beta = v_set1(r->beta[row]);
         for (int v = 0; v < count; v++) {
             const vf value = load_lanes(r->v[row] + column + v * V_WIDTH, count, lanes);
             change[v] = v_mul(beta, v_fnma(decay, given[v], value));
         }
-        change_state(y, given, S + column, r, row, change, dk, dv, count, lanes);
+        change_state(y, given, S + column, r, row, change, dk, dv, count, lanes, by_channel);
         for (int v = 0; v < count; v++) store_lanes(r->y[row] + column + v * V_WIDTH, y[v], count, lanes);
     }
 }
 
-static void delta_state(const delta_rows *r, float *S, int64_t dk, int64_t dv)
+V_INLINE void delta_state(const delta_rows *r, float *S, int64_t dk, int64_t dv, bool by_channel)
 {
     int64_t at = 0;
     for (; at + STATE_VECTORS * V_WIDTH <= dv; at += STATE_VECTORS * V_WIDTH)
-        delta_columns(r, S, at, dk, dv, STATE_VECTORS, V_WIDTH);
-    for (; at < dv; at += V_WIDTH) delta_columns(r, S, at, dk, dv, 1, proa_min64(V_WIDTH, dv - at));
+        delta_columns(r, S, at, dk, dv, STATE_VECTORS, V_WIDTH, by_channel);
+    for (; at < dv; at += V_WIDTH)
+        delta_columns(r, S, at, dk, dv, 1, proa_min64(V_WIDTH, dv - at), by_channel);
 }
 
 static void delta_head(const proa_state_job *job, float *S, int64_t row, int64_t count, int64_t h)
@@ -216,7 +239,8 @@ static void delta_head(const proa_state_job *job, float *S, int64_t row, int64_t
     delta_rows rows;
     for (int64_t i = 0; i < count; i += DELTA_ROWS) {
         read_delta_rows(&rows, job, row + i, proa_min64(DELTA_ROWS, count - i), h);
-        delta_state(&rows, S, job->delta->key_dim, job->delta->value_dim);
+        if (job->delta->by_channel) delta_state(&rows, S, job->delta->key_dim, job->delta->value_dim, true);
+        else delta_state(&rows, S, job->delta->key_dim, job->delta->value_dim, false);
     }
 }
 
@@ -240,14 +264,14 @@ static scan_row read_scan_row(const proa_state_job *job, int64_t row, int64_t h)
     const proa_state_space *p = job->scan;
     const int64_t group = h / (p->heads / p->groups);
     const float *x = row_at(job->x, row), *B = row_at(job->params, row) + group * p->state_dim;
-    const double step = proa_scan_step(p, row_at(job->rates, row)[h], h);
+    const double step = p->bias ? proa_scan_step(p, row_at(job->rates, row)[h], h) : 1;
     return (scan_row){.v = x + h * p->value_dim,
                       .B = B,
                       .C = B + p->groups * p->state_dim,
                       .y = row_at(job->y, row) + h * p->value_dim,
                       .step = (float)step,
                       .decay = (float)exp(-exp((double)p->rate[h]) * step),
-                      .skip = p->skip[h]};
+                      .skip = p->skip ? p->skip[h] : 0};
 }
 
 /* S = decay S + B (step v)^T; y = skip v + C^T S, of `count` vectors of columns from `column` on. */

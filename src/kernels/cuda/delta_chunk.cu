@@ -82,13 +82,13 @@ template <int DK>
 __device__ static void set_rates(chunk_tile<DK> &s, const delta_args<bf16> &a, chunk_rates mine, int n, int h)
 {
     const int lane = threadIdx.x & 31;
-    float sum = lane < n ? delta_log_decay(a.rate[h], mine.a + a.bias[h]) : 0.0f;
+    float sum = lane < n ? delta_log_decay(a.rate[h], mine.a + a.bias[h], a.floor) : 0.0f;
     for (int i = 1; i < 32; i *= 2) {
         const float before = __shfl_up_sync(~0u, sum, i);
         if (lane >= i) sum += before;
     }
     s.sum[lane] = sum;
-    s.rate[lane] = lane < n ? 1.0f / (1.0f + expf(-mine.b)) : 0.0f;
+    s.rate[lane] = lane < n ? a.beta_scale / (1.0f + expf(-mine.b)) : 0.0f;
 }
 
 /* Four threads for each row. */
@@ -305,8 +305,8 @@ template <int DK> __global__ void __launch_bounds__(THREADS) chunk_kernel(delta_
 
 bool gpu_delta_takes_chunks(const proa_delta *d, proa_view y, proa_view x)
 {
-    return x.dtype == PROA_DTYPE_BF16 && (d->key_dim == 64 || d->key_dim == 128) && d->value_dim % 16 == 0 &&
-           gpu_is_vec8(x) && gpu_is_vec8(y);
+    return x.dtype == PROA_DTYPE_BF16 && !d->by_channel && (d->key_dim == 64 || d->key_dim == 128) &&
+           d->value_dim % 16 == 0 && gpu_is_vec8(x) && gpu_is_vec8(y);
 }
 
 template <int DK> static void launch_chunks(gpu *g, const delta_args<bf16> &a, int64_t count)

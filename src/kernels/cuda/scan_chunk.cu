@@ -109,7 +109,8 @@ __device__ static void read_rates(float (&dt)[ROWS], const scan_args<bf16> &a, c
     const int first = (threadIdx.x & 31) * ROWS;
     const bf16 *rates = (const bf16 *)a.rates + (p.row + at + first) * a.rates_row + p.h;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) dt[r] = first + r < n ? gpu_to_f32(rates[r * a.rates_row]) : 0.0f;
+    for (int r = 0; r < ROWS; r++)
+        dt[r] = a.p.bias && first + r < n ? gpu_to_f32(rates[r * a.rates_row]) : 0.0f;
 }
 
 /* By one warp: steps and decays of a chunk. A decay of exp(-1e4) is 0 as are all below, and their sums stay finite. */
@@ -283,7 +284,7 @@ __device__ static float run_chunks(scan_tile_of_chunk<DK> &s, state_columns<DK> 
 {
     constexpr int CHUNK = s.CHUNK;
     const bool first_warp = threadIdx.x < 32;
-    const float skip = a.p.skip[p.h];
+    const float skip = scan_skip(a.p, p.h);
     float dt[s.LANE_ROWS], decay = 1.0f;
     request_rows<DK, OUTPUTS>(s, a, p, 0, min(CHUNK, p.rows), 0);
     if (first_warp) {

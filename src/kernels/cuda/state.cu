@@ -80,9 +80,11 @@ static void conv_state(proa_ctx *c, proa_view y, proa_view x, const proa_conv *c
 
 enum { DELTA_ROWS = 16 /* of a tile in shared memory */ };
 
-/* The rows of a tile: q and k divided by their norms, q also by sqrt(dk), and the two rates. */
-template <int DK> struct delta_tile {
-    float q[DELTA_ROWS][DK], k[DELTA_ROWS][DK], decay[DELTA_ROWS], beta[DELTA_ROWS];
+/* The rows of a tile: q and k divided by their norms, q also by sqrt(dk), the decay, by channel one for each row of the
+ * state, and the rate of change. Of the largest keys by channel half as many rows: more do not fit into 48 KiB. */
+template <int DK, bool CHANNEL> struct delta_tile {
+    static constexpr int ROWS = CHANNEL && DK > 128 ? DELTA_ROWS / 2 : DELTA_ROWS;
+    float q[ROWS][DK], k[ROWS][DK], decay[ROWS][CHANNEL ? DK : 1], beta[ROWS];
 };
 
 /* out[DK] = scale * x / |x|, zeros behind dk; by one warp. */
@@ -96,9 +98,20 @@ __device__ static void delta_normalise(float *out, const T *x, int dk, float sca
     for (int i = threadIdx.x & 31; i < DK; i += 32) out[i] = i < dk ? gpu_to_f32(x[i]) * factor : 0.0f;
 }
 
+/* Of a row of a tile; rates: those of decays. */
+template <int DK, bool CHANNEL, typename T>
+__device__ static void delta_load_decays(float *decay, const delta_args<T> &a, const float *rates, int h)
+{
+    const int each = CHANNEL ? a.dk : 1, lane = threadIdx.x & 31;
+    for (int i = lane; i < (CHANNEL ? DK : 1); i += 32) {
+        const int at = h * each + i;
+        decay[i] = i < each ? expf(delta_log_decay(a.rate[h], rates[at] + a.bias[at], a.floor)) : 0.0f;
+    }
+}
+
 /* Rows [0, n) of a tile, one warp for a row at a time. */
-template <int DK, typename T>
-__device__ static void delta_load(delta_tile<DK> &tile, const delta_args<T> &a, int64_t row, int n, int h)
+template <int DK, bool CHANNEL, typename T>
+__device__ static void delta_load(delta_tile<DK, CHANNEL> &tile, const delta_args<T> &a, int64_t row, int n, int h)
 {
     const int kh = h / (a.value_heads / a.key_heads), warps = (int)blockDim.x / 32;
     for (int i = threadIdx.x / 32; i < n; i += warps) {
@@ -106,20 +119,19 @@ __device__ static void delta_load(delta_tile<DK> &tile, const delta_args<T> &a, 
         const float *rates = a.rates + (row + i) * a.rates_row;
         delta_normalise<DK>(tile.q[i], x + kh * a.dk, a.dk, rsqrtf((float)a.dk));
         delta_normalise<DK>(tile.k[i], x + (a.key_heads + kh) * a.dk, a.dk, 1.0f);
-        if ((threadIdx.x & 31) != 0) continue;
-        tile.decay[i] = expf(delta_log_decay(a.rate[h], rates[a.value_heads + h] + a.bias[h]));
-        tile.beta[i] = 1.0f / (1.0f + expf(-rates[h]));
+        delta_load_decays<DK, CHANNEL>(tile.decay[i], a, rates + a.value_heads, h);
+        if ((threadIdx.x & 31) == 0) tile.beta[i] = a.beta_scale / (1.0f + expf(-rates[h]));
     }
 }
 
 /* One row: S = decay S; S += k (beta (v - k^T S))^T; y = q^T S, of which this thread has a column. */
-template <int DK>
-__device__ static inline float delta_row(float (&S)[DK], const delta_tile<DK> &tile, int i, float v)
+template <int DK, bool CHANNEL>
+__device__ static inline float delta_row(float (&S)[DK], const delta_tile<DK, CHANNEL> &tile, int i, float v)
 {
     float given = 0.0f, y = 0.0f;
 #pragma unroll
     for (int r = 0; r < DK; r++) {
-        S[r] *= tile.decay[i];
+        S[r] *= tile.decay[i][CHANNEL ? r : 0];
         given += S[r] * tile.k[i][r];
     }
     const float change = tile.beta[i] * (v - given);
@@ -139,13 +151,14 @@ __device__ static inline bool delta_is_chunked(const delta_args<T> &a, const pro
 }
 
 /* The gated delta rule over the rows of a span. Grid: value head, span. Thread j has column j of the state S [dk,dv],
- * DK registers, and reads q and k of DELTA_ROWS rows at a time from shared memory (all threads the same word, so
+ * DK registers, and reads q and k of ROWS rows at a time from shared memory (all threads the same word, so
  * without conflicts); v, y and the state are read and written by neighbouring threads side by side. The rows of a
  * sequence follow each other, so this is for few rows, and for prompts that delta_chunk.cu does not take. */
-template <int DK, typename T>
+template <int DK, bool CHANNEL, typename T>
 __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T> a)
 {
-    __shared__ delta_tile<DK> tile;
+    constexpr int ROWS = delta_tile<DK, CHANNEL>::ROWS;
+    __shared__ delta_tile<DK, CHANNEL> tile;
     gpu_wait();
     const proa_span span = a.spans[blockIdx.y];
     const int h = blockIdx.x, j = threadIdx.x;
@@ -154,8 +167,8 @@ __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T>
     if (span.rows < 1 || delta_is_chunked(a, span)) return;
 #pragma unroll
     for (int r = 0; r < DK; r++) S[r] = goes_on && mine && r < a.dk ? state[(int64_t)r * a.dv] : 0.0f;
-    for (int begin = 0; begin < span.rows; begin += DELTA_ROWS) {
-        const int n = span.rows - begin < DELTA_ROWS ? span.rows - begin : DELTA_ROWS;
+    for (int begin = 0; begin < span.rows; begin += ROWS) {
+        const int n = span.rows - begin < ROWS ? span.rows - begin : ROWS;
         const int64_t row = span.row + begin;
         __syncthreads();
         delta_load(tile, a, row, n, h);
@@ -173,12 +186,12 @@ __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) delta_kernel(delta_args<T>
 }
 
 /* The least number of registers that holds a column. With 256 some of them are in local memory. */
-template <typename T> static auto delta_kernel_of(int dk)
+template <bool CHANNEL, typename T> static auto delta_kernel_of(int dk)
 {
-    return dk <= 32    ? delta_kernel<32, T>
-           : dk <= 64  ? delta_kernel<64, T>
-           : dk <= 128 ? delta_kernel<128, T>
-                       : delta_kernel<PROA_STATE_DIM_MAX, T>;
+    return dk <= 32    ? delta_kernel<32, CHANNEL, T>
+           : dk <= 64  ? delta_kernel<64, CHANNEL, T>
+           : dk <= 128 ? delta_kernel<128, CHANNEL, T>
+                       : delta_kernel<PROA_STATE_DIM_MAX, CHANNEL, T>;
 }
 
 static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, const proa_delta *d,
@@ -194,12 +207,13 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
         a.spans = spans->span;
         a.key_heads = (int)d->key_heads, a.value_heads = (int)d->value_heads;
         a.dk = (int)d->key_dim, a.dv = (int)d->value_dim;
+        a.beta_scale = d->beta_scale, a.floor = d->floor;
         a.chunked = spans->rows_max >= DELTA_CHUNKED_MIN && gpu_delta_takes_chunks(d, y, x);
         if constexpr (std::is_same<T, __nv_bfloat16>::value)
             if (a.chunked) gpu_delta_chunks(g, a, spans->count);
-        gpu_launch(g, "gated_delta", delta_kernel_of<T>(a.dk),
-                   dim3((unsigned)a.value_heads, (unsigned)spans->count), (unsigned)((a.dv + 31) / 32 * 32),
-                   0, a);
+        auto *kernel = d->by_channel ? delta_kernel_of<true, T>(a.dk) : delta_kernel_of<false, T>(a.dk);
+        gpu_launch(g, "gated_delta", kernel, dim3((unsigned)a.value_heads, (unsigned)spans->count),
+                   (unsigned)((a.dv + 31) / 32 * 32), 0, a);
     });
 }
 
@@ -231,7 +245,8 @@ __device__ static void scan_load(scan_tile<DK> &tile, const scan_args<T> &a, int
 {
     scan_load_params(tile, a, row, n, h);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        tile.step[i] = scan_step(a.p, gpu_to_f32(((const T *)a.rates)[(row + i) * a.rates_row + h]), h);
+        const T *rates = (const T *)a.rates + (row + i) * a.rates_row;
+        tile.step[i] = a.p.bias ? scan_step(a.p, gpu_to_f32(rates[h]), h) : 1.0f;
         tile.decay[i] = expf(-expf(a.p.rate[h]) * tile.step[i]);
     }
 }
@@ -267,7 +282,7 @@ __global__ void __launch_bounds__(PROA_STATE_DIM_MAX) scan_kernel(scan_args<T> a
         for (int i = 0; i < n; i++) {
             const float v = mine ? gpu_to_f32(a.x[(row + i) * a.x_row + (int64_t)h * dv + j]) : 0.0f;
             const float taken = tile.step[i] * v, decay = tile.decay[i];
-            float y = a.p.skip[h] * v;
+            float y = scan_skip(a.p, h) * v;
 #pragma unroll
             for (int r = 0; r < DK; r++) {
                 S[r] = decay * S[r] + tile.b[i][r] * taken;

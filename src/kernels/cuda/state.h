@@ -19,17 +19,19 @@ template <typename T> struct delta_args {
     int64_t stride;
     const proa_span *spans;
     int key_heads, value_heads, dk, dv;
-    bool chunked; /* spans of DELTA_CHUNKED_MIN rows are left to the other kernel */
+    float beta_scale, floor; /* proa_delta */
+    bool chunked;            /* spans of DELTA_CHUNKED_MIN rows are left to the other kernel */
 };
 
-/* The logarithm of a row's decay: -exp(A_log) softplus(a + dt_bias). s: that sum. */
-__device__ static inline float delta_log_decay(float rate, float s)
+/* The logarithm of a row's decay: -exp(A_log) softplus(a + dt_bias), or with a floor. s: that sum. */
+__device__ static inline float delta_log_decay(float rate, float s, float floor)
 {
+    if (floor < 0.0f) return floor / (1.0f + expf(-expf(rate) * s));
     return -expf(rate) * (s > 20.0f ? s : log1pf(expf(s)));
 }
 
-/* bf16 with keys of 64 or 128 numbers, values of a multiple of 16, rows that can be read by 16 bytes (delta_chunk.cu).
- */
+/* bf16 with a decay for each head, keys of 64 or 128 numbers, values of a multiple of 16, rows that can be read by 16
+ * bytes (delta_chunk.cu). */
 bool gpu_delta_takes_chunks(const proa_delta *d, proa_view y, proa_view x);
 /* The spans of at least DELTA_CHUNKED_MIN rows, of `count`. */
 void gpu_delta_chunks(gpu *g, const delta_args<__nv_bfloat16> &a, int64_t count);
@@ -49,8 +51,14 @@ template <typename T> struct scan_args {
 /* How far the state of head i, by channel of column i, goes at a row whose rate is dt. */
 __device__ static inline float scan_step(const proa_state_space &p, float dt, int i)
 {
+    if (!p.bias) return 1.0f;
     const float s = dt + p.bias[i];
     return fminf(fmaxf(s > 20.0f ? s : log1pf(expf(s)), p.least), p.most);
+}
+
+__device__ static inline float scan_skip(const proa_state_space &p, int h)
+{
+    return p.skip ? p.skip[h] : 0.0f;
 }
 
 /* bf16 with a decay for each head, states of 64, 128 or 256 rows, values of a multiple of 16, rows that can be read by

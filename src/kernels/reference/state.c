@@ -87,6 +87,12 @@ static void divide_by_norm(float *out, const float *x, int64_t n, double scale)
     for (int64_t i = 0; i < n; i++) out[i] = (float)((double)x[i] * factor);
 }
 
+/* The decay by number i of a row's rates. */
+static float delta_decay(const proa_delta *d, const float *a, int64_t h, int64_t i)
+{
+    return (float)exp(proa_delta_log_decay(d, h, (double)a[i] + (double)d->bias[i]));
+}
+
 /* One row of head h: its state S [dk][dv] decays, takes the difference between v and what it gives for k, and gives y
  * for q. */
 static void delta_row(const proa_state_job *job, float *S, int64_t row, int64_t h)
@@ -97,16 +103,19 @@ static void delta_row(const proa_state_job *job, float *S, int64_t row, int64_t 
     const float *v = at_row(job->x, row, 2 * d->key_heads * dk + h * dv);
     float q[PROA_STATE_DIM_MAX], k[PROA_STATE_DIM_MAX], *y = at_row(job->y, row, h * dv);
     float given[PROA_STATE_DIM_MAX] = {0};
-    double b = (double)*at_row(job->rates, row, h), a = (double)*at_row(job->rates, row, d->value_heads + h);
-    float decay = (float)exp(-exp((double)d->rate[h]) * proa_soft_plus(a + (double)d->bias[h]));
-    float beta = (float)(1 / (1 + exp(-b)));
+    const float *a = at_row(job->rates, row, d->value_heads);
+    const double b = (double)*at_row(job->rates, row, h);
+    const float beta = (float)((double)d->beta_scale / (1 + exp(-b)));
+    float decay = delta_decay(d, a, h, h);
     divide_by_norm(q, q_in, dk, 1 / sqrt((double)dk));
     divide_by_norm(k, k_in, dk, 1);
-    for (int64_t i = 0; i < dk; i++)
+    for (int64_t i = 0; i < dk; i++) {
+        if (d->by_channel) decay = delta_decay(d, a, h, h * dk + i);
         for (int64_t j = 0; j < dv; j++) {
             S[i * dv + j] *= decay;
             given[j] += S[i * dv + j] * k[i];
         }
+    }
     for (int64_t j = 0; j < dv; j++) given[j] = beta * (v[j] - given[j]);
     memset(y, 0, (size_t)dv * sizeof *y);
     for (int64_t i = 0; i < dk; i++)
@@ -136,12 +145,12 @@ static void scan_row(const proa_state_job *job, float *S, int64_t row, int64_t h
     const int64_t dk = p->state_dim, dv = p->value_dim, group = h / (p->heads / p->groups);
     const float *v = at_row(job->x, row, h * dv), *B = at_row(job->params, row, group * dk);
     const float *C = B + p->groups * dk;
-    double step = proa_scan_step(p, *at_row(job->rates, row, h), h);
+    double step = p->bias ? proa_scan_step(p, *at_row(job->rates, row, h), h) : 1;
     float decay = (float)exp(-exp((double)p->rate[h]) * step), taken[PROA_STATE_DIM_MAX];
     float *y = at_row(job->y, row, h * dv);
     for (int64_t j = 0; j < dv; j++) {
         taken[j] = (float)step * v[j];
-        y[j] = p->skip[h] * v[j];
+        y[j] = p->skip ? p->skip[h] * v[j] : 0;
     }
     for (int64_t i = 0; i < dk; i++)
         for (int64_t j = 0; j < dv; j++) {

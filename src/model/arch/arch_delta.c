@@ -3,8 +3,10 @@
  * rule (Gated DeltaNet, Yang et al. 2024) with a recurrent state in place of attention. The attention of the others has
  * a gate for each number of its output. Norms add 1 to their weights, but for those of the delta rule. Qwen3-Next
  * stores what a recurrent layer makes of its input by key heads, Qwen3.5 as q, k and v, gates, and two rates.
- * Facts: transformers' modeling_{qwen3_next,qwen3_5,qwen3_5_moe}.py. */
-#include "model/arch/arch_rows.h"
+ * OLMo Hybrid has the same recurrent layers in a Llama, which norm what they read, and the attention of OLMo 3 without
+ * windows, whose layers norm what they give. A row may change what its key gives by twice the difference.
+ * Facts: transformers' modeling_{qwen3_next,qwen3_5,qwen3_5_moe,olmo_hybrid}.py. */
+#include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
 
@@ -101,6 +103,55 @@ static const proa_name qwen3_5_tensors[] = {
     EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
     COMMON_TENSORS(VL),
     END_TENSORS};
+/* OLMo Hybrid. */
+static const proa_key olmo_keys[] = {
+    LLAMA_KEYS(layers),
+    INTEGER   ("linear_num_key_heads",      key_heads,      1, HEADS,      0),
+    INTEGER   ("linear_num_value_heads",    value_heads,    1, HEADS,      0),
+    INTEGER   ("linear_key_head_dim",       key_dim,        1, STATE_DIM,  0),
+    INTEGER   ("linear_value_head_dim",     value_dim,      1, STATE_DIM,  0),
+    INTEGER   ("linear_conv_kernel_dim",    conv_taps,      2, CONV_WIDTH, 4),
+    SWITCH    ("linear_allow_neg_eigval",   negative_eigen, 1),
+    END_KEYS};
+#define OLMO "model.layers.%d."
+#define ATTENDING(name, SLOT, ROWS, COLS) MATRIX_IF(ATTENDS, OLMO "self_attn." name, SLOT, ROWS, COLS)
+#define ATTN_VECTOR(name, SLOT, ROWS)     VECTOR_IF(ATTENDS, OLMO name, SLOT, ROWS)
+static const proa_name olmo_tensors[] = {
+    TABLE    ("model.embed_tokens.weight",                    TOKENS,        VOCAB,       HIDDEN),
+    VECTOR_IF(RECURS, OLMO "input_layernorm.weight",          ATTN_NORM,     HIDDEN),
+    VECTOR_IF(RECURS, OLMO "post_attention_layernorm.weight", FFN_NORM,      HIDDEN),
+    RECURRENT("model.", "q_proj.weight",                      MIX,           RECALL_KEYS, HIDDEN),
+    RECURRENT("model.", "k_proj.weight",                      MIX,           RECALL_KEYS, HIDDEN),
+    RECURRENT("model.", "v_proj.weight",                      MIX,           RECALLED,    HIDDEN),
+    RECURRENT("model.", "g_proj.weight",                      MIX,           RECALLED,    HIDDEN),
+    RECURRENT("model.", "b_proj.weight",                      RATES,         RATE_HEADS,  HIDDEN),
+    RECURRENT("model.", "a_proj.weight",                      RATES,         RATE_HEADS,  HIDDEN),
+    RECURRENT("model.", "o_proj.weight",                      MIX_OUT,       HIDDEN,      RECALLED),
+    DELTA_CONVOLUTIONS("model." DELTA),
+    VECTOR_IF(RECURS, "model." DELTA "A_log",                 DECAY,         RATE_HEADS),
+    VECTOR_IF(RECURS, "model." DELTA "dt_bias",               DECAY_B,       RATE_HEADS),
+    VECTOR_IF(RECURS, "model." DELTA "o_norm.weight",         RECALL_NORM,   RECALL_HEAD),
+    ATTENDING("q_proj.weight",                                QKV,           Q,           HIDDEN),
+    ATTENDING("k_proj.weight",                                QKV,           KV,          HIDDEN),
+    ATTENDING("v_proj.weight",                                QKV,           KV,          HIDDEN),
+    ATTENDING("o_proj.weight",                                O,             HIDDEN,      Q),
+    ATTN_BIAS_OF("model.", ROWS, "q_proj.bias",               QKV_B,         Q),
+    ATTN_BIAS_OF("model.", ROWS, "k_proj.bias",               QKV_B,         KV),
+    ATTN_BIAS_OF("model.", ROWS, "v_proj.bias",               QKV_B,         KV),
+    ATTN_BIAS_OF("model.", ROWS, "o_proj.bias",               O_B,           HIDDEN),
+    ATTN_VECTOR("self_attn.q_norm.weight",                    Q_NORM,        Q),
+    ATTN_VECTOR("self_attn.k_norm.weight",                    K_NORM,        KV),
+    ATTN_VECTOR("post_attention_layernorm.weight",            ATTN_OUT_NORM, HIDDEN),
+    ATTN_VECTOR("post_feedforward_layernorm.weight",          FFN_OUT_NORM,  HIDDEN),
+    MATRIX   (OLMO "mlp.gate_proj.weight",                    UP,            FFN,         HIDDEN),
+    MATRIX   (OLMO "mlp.up_proj.weight",                      UP,            FFN,         HIDDEN),
+    MATRIX   (OLMO "mlp.down_proj.weight",                    DOWN,          HIDDEN,      FFN),
+    VECTOR   ("model.norm.weight",                            FINAL_NORM,    HIDDEN),
+    LLAMA_HEAD("model.", "lm_head.weight"),
+    END_TENSORS};
+/* Published names; transformers 5 saves layers with attention under the second one, too. */
+static const char *const olmo_aliases[] = {"input_layernorm.weight", "attention_layer_norm.weight",
+                                           "post_attention_layernorm.weight", "feedforward_layer_norm.weight", NULL};
 static const char *const vl_aliases[] = {VL, "model.", NULL};
 static const char *const unused[] = {"mtp.", "visual.", "model.visual.", NULL}; /* mtp: drafts of further tokens */
 static const char *const ignored[] = {"lm_head.weight", NULL}; /* a tied head's copy */
@@ -111,10 +162,7 @@ static const proa_step layer[] = {
     NORM        (X,      N,      ATTN_NORM),
     LINEAR      (N,      MIX,    MIX,         IF(RECURS)),
     LINEAR      (N,      RATES,  RATES,       IF(RECURS)),
-    CONV_STATE  (MIX,    MIXED,  MIX_CONV),
-    GATED_DELTA (MIXED,  RECALL, DECAY),
-    NORM_GATED  (MIX,    RECALL, RECALL_NORM),
-    LINEAR      (RECALL, X,      MIX_OUT,     ADD | IF(RECURS)),
+    RECALL_DELTA,
     LINEAR      (N,      QKV,    QKV,         IF(ATTENDS)),
     AT(HEADS_NORM, QKV,  QKV,    Q_NORM,      0),
     AT(HEADS_NORM, QKV,  QKV,    K_NORM,      PROA_OF_K),
@@ -134,8 +182,36 @@ static const proa_step layer[] = {
     SIGMOID_MUL (F,      GATE,   SHARED_DOWN, IF(EXPERTS)),
     LINEAR      (F,      X,      SHARED_DOWN, ADD | IF(EXPERTS)),
     END};
+static const proa_step olmo_embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
+static const proa_step olmo_layer[] = {
+    LINEAR      (X,      QKV,    QKV,         IF(ATTENDS)),
+    AT(HEADS_NORM, QKV,  QKV,    Q_NORM,      PROA_WHOLE),
+    AT(HEADS_NORM, QKV,  QKV,    K_NORM,      PROA_OF_K | PROA_WHOLE),
+    STEP_BARE(ROPE,      QKV,    QKV,         IF(ATTENDS) | IF(ROTARY)),
+    STEP_BARE(KV_APPEND, QKV,    NONE,        IF(ATTENDS)),
+    STEP_BARE(ATTEND,    QKV,    A,           IF(ATTENDS)),
+    LINEAR      (A,      D,      O,           IF(ATTENDS)),
+    AT(NORM,     D,      X,      ATTN_OUT_NORM, ADD),
+    LINEAR_GATED(X,      F,      UP,          IF(ATTENDS)),
+    LINEAR      (F,      D,      DOWN,        IF(ATTENDS)),
+    AT(NORM,     D,      X,      FFN_OUT_NORM, ADD),
+    NORM_IF     (RECURS, X,      N,           ATTN_NORM),
+    LINEAR      (N,      MIX,    MIX,         IF(RECURS)),
+    LINEAR      (N,      RATES,  RATES,       IF(RECURS)),
+    RECALL_DELTA,
+    NORM_IF     (RECURS, X,      N,           FFN_NORM),
+    LINEAR_GATED(N,      F,      UP,          IF(RECURS)),
+    LINEAR      (F,      X,      DOWN,        ADD | IF(RECURS)),
+    END};
 static const proa_step head[] = {LM_HEAD(0)};
 /* clang-format on */
+
+static proa_status check_value_heads(const proa_config *c, proa_err *err)
+{
+    if (c->value_heads % c->key_heads == 0) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "'linear_num_value_heads' is %lld, no multiple of %lld key heads",
+                     (long long)c->value_heads, (long long)c->key_heads);
+}
 
 /* layer_types, or all layers but every full_attention_interval-th. */
 static proa_status read_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
@@ -165,13 +241,32 @@ static proa_status finish_delta(proa_config *c, const proa_json *json, proa_aren
 {
     c->gated = c->attention_gate = true;
     c->conv_act = c->act;
-    if (c->value_heads % c->key_heads != 0)
-        return PROA_FAIL(err, INVALID, "'linear_num_value_heads' is %lld, no multiple of %lld key heads",
-                         (long long)c->value_heads, (long long)c->key_heads);
+    PROA_TRY(check_value_heads(c, err));
     PROA_TRY(read_layers(c, json, arena, err));
     PROA_TRY(read_experts(c, json, arena, err));
     PROA_TRY(proa_config_read_rotary_dim(c, json, 0.25, err));
     return proa_config_read_rope(c, json, arena, err);
+}
+
+/* The published model has no rotary positions: a null rope_theta says so. */
+static proa_status finish_olmo(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *rope = proa_json_get(json, "rope_parameters");
+    c->gated = true;
+    c->conv_act = PROA_ACT_SILU;
+    c->recall_eps = 1e-5;
+    if (c->act != PROA_ACT_SILU)
+        return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' '%s' is not supported", proa_act_name(c->act));
+    if (c->head_dim == 0) c->head_dim = c->hidden / c->heads;
+    if (c->key_heads == 0) c->key_heads = c->heads;
+    if (c->value_heads == 0) c->value_heads = c->heads;
+    if (c->key_dim == 0) c->key_dim = 3 * c->hidden / (4 * c->key_heads);
+    if (c->value_dim == 0) c->value_dim = 2 * c->key_dim;
+    PROA_TRY(check_value_heads(c, err));
+    PROA_TRY(read_layers(c, json, arena, err));
+    if (c->layers < 4 && !proa_json_get(json, "layer_types")) proa_config_mix(c, c->layers - 1, true, false);
+    c->rotary_dim = proa_config_is_null(rope, "rope_theta") ? 0 : c->head_dim;
+    return c->rotary_dim ? proa_config_read_rope(c, json, arena, err) : PROA_OK;
 }
 
 /* clang-format off */
@@ -187,4 +282,8 @@ const proa_arch proa_arch_qwen3_5 =
 const proa_arch proa_arch_qwen3_5_moe =
     ROW(qwen3_5_moe, STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5,
         "text_config", vl_aliases);
+const proa_arch proa_arch_olmo_hybrid = {
+    .name = "olmo_hybrid", .model_type = "olmo_hybrid", .hf = STRINGS("OlmoHybridForCausalLM"), DECODER(RMS),
+    .keys = olmo_keys, .names = olmo_tensors, .aliases = olmo_aliases, .ignored = ignored,
+    .stacks = {CAUSAL(olmo_embed, olmo_layer)}, .head = head, .finish = finish_olmo};
 /* clang-format on */

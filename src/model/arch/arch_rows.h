@@ -117,11 +117,14 @@
  *                         CROSS_KV  X [T, H] -> CKV [T, 2K]  (of the encoder's output)
  *                         HEAD      HN [S, H] -> OUT [S, V]
  *                         ROUTER    N [T, H] -> ROUTER [T, experts]
- *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer;
+ *                         MIX       N [T, H] -> MIX [T, 2 Hk dk + 2 Hv dv]: q, k, v, gates of a recurrent layer; the
+ *                                   gates may be a product of their own (GATE_UP, BEHIND);
  *                                   with mix_rates also [T, Hv] before the gates; with mix_gated gates of what is
  *                                   convolved, that, gates: [T, 3 Hv dv]
  *                         RATES     N [T, H] -> RATES [T, 2 Hv]; of Mamba-1 PARAMS [T, step rank] -> [T, H dv]
  *                         PARAMS    MIXED [T, H dv] -> PARAMS [T, step rank + 2 dk]
+ *                         DECAY_DOWN, DECAY_UP, GATE_DOWN, GATE_UP
+ *                                   N [T, H] -> PARAMS [T, gate rank] -> RATES or MIX, their last columns (BEHIND)
  *                         MIX_OUT   RECALL [T, Hv dv] -> X [T, H]
  *                         SHARED_GATE  N [T, H] -> GATE [T, 1]
  * LINEAR_GATED(IN, OUT, W, flags)
@@ -181,7 +184,7 @@
  * GATE_OUTPUTS(IN, OUT) OUT [T, d] *= conv_act(the last d columns of IN)
  * GATED_DELTA(IN, OUT, W)
  *                       OUT [T, Hv dv] = the gated delta rule of q, k and v in IN by RATES [T, 2 Hv]; W is DECAY [Hv],
- *                       with a bias
+ *                       with a bias; by channel (channel_decays) RATES [T, Hv + Hv dk], the bias [Hv dk]
  * SELECTIVE_SCAN(IN, OUT, W)
  *                       OUT [T, H dv] = Mamba-2's recurrence of v, B and C in IN by the rates in MIX, which are behind
  *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too
@@ -259,6 +262,17 @@
 #define NORM_PARAMS                   STEP_BARE(NORM_PARAMS, PARAMS, PARAMS, IF(RECURS))
 #define CHANNEL_SCAN(IN, OUT, W)      STEP(SELECTIVE_SCAN, IN, OUT, W, PROA_BY_CHANNEL | IF(RECURS))
 #define NORM_GATED(IN, OUT, W)        STEP(NORM_GATED, IN, OUT, W, IF(RECURS))
+/* What a layer with a gated delta rule makes of MIX and RATES. */
+#define RECALL_DELTA                       \
+    CONV_STATE  (MIX,    MIXED,  MIX_CONV),    \
+    GATED_DELTA (MIXED,  RECALL, DECAY),       \
+    NORM_GATED  (MIX,    RECALL, RECALL_NORM), \
+    LINEAR      (RECALL, X,      MIX_OUT, ADD | IF(RECURS))
+/* Its convolution's weights, of which q, k and v have tensors of their own. */
+#define DELTA_CONVOLUTIONS(M) \
+    TENSOR(M "q_conv1d.weight", MIX_CONV, F32, RECALL_KEYS, TAPS, IF(RECURS)), \
+    TENSOR(M "k_conv1d.weight", MIX_CONV, F32, RECALL_KEYS, TAPS, IF(RECURS)), \
+    TENSOR(M "v_conv1d.weight", MIX_CONV, F32, RECALLED,    TAPS, IF(RECURS))
 #define GATHER(OUT)                   STEP_BARE(GATHER, X, OUT, 0)
 #define END                           {PROA_STEP_END}
 
@@ -284,6 +298,7 @@ enum {
     SECOND  = PROA_SECOND, /* the second half of PAIR */
     HEAD_ACT     = PROA_HEAD_ACT,     /* then the activation of the head */
     RESIDUAL = PROA_RESIDUAL, /* times residual_scale */
+    BEHIND   = PROA_BEHIND,   /* to the last columns of OUT, of which another product makes the first ones */
     FACTOR   = PROA_FACTOR,   /* times the factor of the product with W */
     FORK    = PROA_FORK,  /* may run at the same time as the steps up to the next JOIN */
     JOIN    = PROA_JOIN

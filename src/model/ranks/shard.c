@@ -339,6 +339,12 @@ static int mamba_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_w
     return slot == PROA_SLOT_MIX ? 5 : 3;
 }
 
+/* Whether its rows are those of one head of values after the other. */
+static bool is_of_values(proa_weight_slot slot)
+{
+    return slot == PROA_SLOT_DECAY || slot == PROA_SLOT_DECAY_UP || slot == PROA_SLOT_GATE_UP;
+}
+
 /* A weight of a layer with a recurrent state: q, k, v and gates side by side, as far as it has them; of values, blocks
  * of all heads. */
 static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, proa_weight_slot slot, int64_t rows)
@@ -352,7 +358,11 @@ static int recurrent_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, pr
         out[1] = heads_range(s->key_heads, c->key_dim, keys);
         out[2] = heads_range(s->value_heads, d, 2 * keys);
         out[3] = heads_range(s->value_heads, d, 2 * keys + values);
-        return slot == PROA_SLOT_MIX ? 4 : 3;
+        return slot == PROA_SLOT_MIX && !c->gates_apart ? 4 : 3;
+    }
+    if (is_of_values(slot)) {
+        out[0] = heads_range(s->value_heads, rows / c->value_heads, 0);
+        return 1;
     }
     bool columns = mixed || slot == PROA_SLOT_RECALL_NORM ||
                    c->step_rank; /* of all heads; or one number for each head */
@@ -366,7 +376,8 @@ static bool is_recurrent(proa_weight_slot slot)
 {
     return slot == PROA_SLOT_MIX || slot == PROA_SLOT_MIX_CONV || slot == PROA_SLOT_RATES ||
            slot == PROA_SLOT_DECAY || slot == PROA_SLOT_SKIP || slot == PROA_SLOT_RECALL_NORM ||
-           slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS;
+           slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS || slot == PROA_SLOT_DECAY_UP ||
+           slot == PROA_SLOT_GATE_UP;
 }
 
 /* The heads of a layer. */

@@ -34,8 +34,8 @@ static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_e
     const proa_weight *w = &proa_frame_param(f, s->w)->matrix;
     const proa_config *c = &f->m->config;
     int64_t outputs = e.gated ? w->N / 2 : w->N, first = s->flags & PROA_OF_K ? c->heads * c->head_dim : 0;
-    if (s->flags & PROA_BEHIND) first = c->hidden;
     proa_view y = proa_frame_register(f, s->out);
+    if (s->flags & PROA_BEHIND) first = y.shape[1] - outputs;
     if (bias->parts && adds_bias(f, s)) e.bias = bias->values;
     e.residual = proa_view_first_columns(e.residual, outputs),
     e.workspace = proa_view_first_columns(e.workspace, w->N);

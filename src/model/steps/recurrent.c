@@ -47,11 +47,14 @@ void proa_do_gate_inputs(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->act_mul(&f->m->ctx, y, proa_view_cols(x, 0, d), proa_view_cols(x, d, 2 * d), PROA_ACT_NONE);
 }
 
+/* The gates are the last columns of what a recurrent layer made of its input. */
 void proa_do_gate_outputs(const proa_step_frame *f, const proa_step *s)
 {
+    const proa_config *c = &f->m->config;
     proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
     proa_view gates = proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]);
-    f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, y, f->m->config.conv_act);
+    if (c->recall_sigmoid) f->m->ctx.ops->sigmoid_mul(&f->m->ctx, y, gates);
+    else f->m->ctx.ops->act_mul(&f->m->ctx, y, gates, y, c->conv_act);
 }
 
 void proa_do_gated_delta(const proa_step_frame *f, const proa_step *s)
@@ -59,7 +62,13 @@ void proa_do_gated_delta(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     int64_t end = f->first + f->rows;
     proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end);
-    proa_delta d = {c->key_heads, c->value_heads, c->key_dim, c->value_dim, NULL, NULL};
+    proa_delta d = {.key_heads = c->key_heads,
+                    .value_heads = c->value_heads,
+                    .key_dim = c->key_dim,
+                    .value_dim = c->value_dim,
+                    .beta_scale = c->negative_eigen ? 2 : 1,
+                    .floor = (float)c->decay_floor,
+                    .by_channel = c->channel_decays};
     d.rate = proa_frame_param(f, s->w)->values, d.bias = proa_frame_param(f, s->w + 1)->values;
     proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
     f->m->ctx.ops->gated_delta(&f->m->ctx, y, x, proa_frame_rows(f, PROA_REG_RATES, end), &d, &state,
@@ -105,17 +114,14 @@ void proa_do_selective_scan(const proa_step_frame *f, const proa_step *s)
                                   proa_view_cols(params, at, at + 2 * keys), rates, &p, &state, &f->batch->self);
 }
 
-/* The gates are the last columns of what a recurrent layer made of its input. */
 void proa_do_norm_gated(const proa_step_frame *f, const proa_step *s)
 {
-    proa_ctx *ctx = &f->m->ctx;
     const proa_config *c = &f->m->config;
-    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
-    proa_view gates = proa_view_cols(x, x.shape[1] - y.shape[1], x.shape[1]);
-    proa_view groups = proa_view_heads(y, c->recall_groups ? c->recall_groups : c->value_heads);
-    if (c->gate_first) ctx->ops->act_mul(ctx, y, gates, y, c->conv_act);
+    proa_view groups = proa_view_heads(proa_frame_register(f, s->out),
+                                       c->recall_groups ? c->recall_groups : c->value_heads);
+    if (c->gate_first) proa_do_gate_outputs(f, s);
     proa_frame_norm(f, groups, groups, s->w);
-    if (!c->gate_first) ctx->ops->act_mul(ctx, y, gates, y, c->conv_act);
+    if (!c->gate_first) proa_do_gate_outputs(f, s);
 }
 
 /* Of groups that several ranks have: what the columns of this one give to their means of squares. */
@@ -131,7 +137,7 @@ void proa_do_group_scale(const proa_step_frame *f, const proa_step *s)
     const proa_config *c = &f->m->config;
     f->m->ctx.ops->group_scale(&f->m->ctx, proa_frame_register(f, s->out), proa_frame_register(f, s->in),
                                proa_param_values(proa_frame_param(f, s->w)), c->first_value, c->recall_width,
-                               (float)c->norm_eps);
+                               (float)proa_norm_epsilon(c, s->w));
 }
 
 /* The same of what all ranks have, in the order of one rank. */

@@ -167,9 +167,7 @@ static proa_view norm_weights(const proa_param *p, proa_view x)
 void proa_frame_norm(const proa_step_frame *f, proa_view y, proa_view x, proa_weight_slot slot)
 {
     proa_ctx *c = &f->m->ctx;
-    const proa_config *config = &f->m->config;
-    bool latent = config->kv_lora > 0 && (slot == PROA_SLOT_Q_DOWN_NORM || slot == PROA_SLOT_K_NORM);
-    float eps = (float)(latent ? config->latent_eps : config->norm_eps);
+    float eps = (float)proa_norm_epsilon(&f->m->config, slot);
     proa_view w = norm_weights(proa_frame_param(f, slot), x);
     if (f->m->arch->norm == PROA_NORM_RMS) c->ops->rms_norm(c, y, x, w, eps);
     else c->ops->layer_norm(c, y, x, w, norm_weights(proa_frame_param(f, slot + 1), x), eps);

@@ -10,7 +10,8 @@
 enum { CONTEXT = 512, COMMON = 200, LONG = 300 };
 
 /* The gated delta rule; Mamba-2. */
-static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/granitemoehybrid"};
+static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/granitemoehybrid",
+                                     GOLDEN "arch/olmo_hybrid"};
 
 /* A golden checkpoint with a longer context: nothing in it depends on that. */
 typedef struct folder {

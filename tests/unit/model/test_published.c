@@ -531,6 +531,36 @@ static void qwen3_next(void **state)
     refused(room, PROA_INVALID, "'layer_types' has 1 entries for 48 layers");
 }
 
+/* OLMo Hybrid without keys of its recurrent layers, whose sizes follow from the others. */
+static void olmo_hybrid(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[1024];
+    static const char *const text =
+        "{\"architectures\":[\"OlmoHybridForCausalLM\"],\"hidden_act\":\"%s\",\"hidden_size\":3840,"
+        "\"intermediate_size\":11008,\"max_position_embeddings\":65536,\"model_type\":\"olmo_hybrid\","
+        "\"num_attention_heads\":30,\"num_hidden_layers\":32,\"rms_norm_eps\":1e-06,\"rope_parameters\":{"
+        "\"rope_theta\":%s,\"rope_type\":\"default\"},\"tie_word_embeddings\":false,\"vocab_size\":100352%s}";
+    snprintf(room, sizeof room, text, "silu", "null", "");
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 0);
+    assert_int_equal(f.c.kv_heads, 30);
+    assert_true(f.c.negative_eigen && f.c.recall_eps == 1e-5);
+    assert_int_equal(proa_config_attending(&f.c, 0, 32), 8);
+    assert_int_equal(proa_config_state(&f.c), 24 * (3 * 30 * (2 * 96 + 192) + 30 * 96 * 192));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "silu", "500000", ",\"linear_allow_neg_eigval\":false");
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 128);
+    assert_false(f.c.negative_eigen);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "silu", "null", ",\"linear_num_key_heads\":7");
+    refused(room, PROA_INVALID, "'linear_num_value_heads' is 30, no multiple of 7 key heads");
+    snprintf(room, sizeof room, text, "gelu", "null", "");
+    refused(room, PROA_UNSUPPORTED, "'hidden_act' 'gelu'");
+}
+
 /* ibm-granite/granite-4.0-h-tiny names its layers as transformers 4 does, and has no rotary positions. */
 static void granite_hybrid(void **state)
 {
@@ -1015,39 +1045,23 @@ static void defaults_of_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),
-        cmocka_unit_test(phi_3),
-        cmocka_unit_test(gemma_2b),
-        cmocka_unit_test(gemma_3),
-        cmocka_unit_test(command_r),
-        cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),
-        cmocka_unit_test(minicpm),
-        cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),
-        cmocka_unit_test(exaone_4),
-        cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head),
-        cmocka_unit_test(nomic_embed),
-        cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),
-        cmocka_unit_test(qwen3_next),
-        cmocka_unit_test(granite_hybrid),
-        cmocka_unit_test(nemotron_h),
-        cmocka_unit_test(mamba2),
-        cmocka_unit_test(mamba),
-        cmocka_unit_test(jamba),
-        cmocka_unit_test(lfm2),
-        cmocka_unit_test(falcon_h1),
-        cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),
-        cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),
-        cmocka_unit_test(refined_web),
-        cmocka_unit_test(llama_4_scout),
-        cmocka_unit_test(defaults_of_classes),
-        cmocka_unit_test(gemma_4),
-        cmocka_unit_test(gemma_3n),
+        cmocka_unit_test(phi_2),          cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),       cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),      cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),        cmocka_unit_test(minicpm),
+        cmocka_unit_test(smollm_3),       cmocka_unit_test(olmo_3),
+        cmocka_unit_test(exaone_4),       cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head),     cmocka_unit_test(nomic_embed),
+        cmocka_unit_test(hunyuan_a13b),   cmocka_unit_test(ernie_moe),
+        cmocka_unit_test(qwen3_next),     cmocka_unit_test(olmo_hybrid),
+        cmocka_unit_test(granite_hybrid), cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(mamba2),         cmocka_unit_test(mamba),
+        cmocka_unit_test(jamba),          cmocka_unit_test(lfm2),
+        cmocka_unit_test(falcon_h1),      cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),        cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),        cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout),  cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(gemma_4),        cmocka_unit_test(gemma_3n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
