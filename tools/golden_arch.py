@@ -337,7 +337,7 @@ LINEARS = {
         "linear_attention", "full_attention", "linear_attention", "linear_attention"], **KIMI_LINEAR),
     # Usual layers, groups of experts, a query of low rank.
     "kimi_linear_grouped": lambda: transformers.KimiLinearConfig(
-        n_group=2, topk_group=1, q_lora_rank=24, attention_bias=True, linear_conv_kernel_dim=3, routed_scaling_factor=1.5,
+        n_group=2, topk_group=1, q_lora_rank=24, attention_bias=True, rms_norm_eps=0.05, linear_conv_kernel_dim=3, routed_scaling_factor=1.5,
         **dict(KIMI_LINEAR, num_hidden_layers=5)),
 }
 ROWS |= LINEARS

@@ -212,12 +212,25 @@ static const struct factor_range {
 #define ROPE_FACTORS(rope)                                                                                   \
     FACTOR(rope.theta, 0, 1e12), FACTOR(rope.factor, 0, 1e6), FACTOR(rope.low, 0, 1e6),                      \
         FACTOR(rope.high, 0, 1e6), FACTOR(rope.scale, 0, 1e6), FACTOR(rope.long_scale, 0, 1e6)
-    FACTOR(params_eps, 0, 1),       FACTOR(recall_eps, 0, 1),           FACTOR(decay_floor, -1e6, 0),
-    FACTOR(norm_eps, 0, 1),         FACTOR(attention_scale, 1e-6, 1e6), FACTOR(logit_scale, 1e-6, 1e6),
-    FACTOR(embed_scale, 1e-6, 1e6), FACTOR(residual_scale, 1e-6, 1e6),  FACTOR(attention_cap, 0, 1e30),
-    FACTOR(logit_cap, 0, 1e30),     FACTOR(expert_limit, 0, 1e30),      FACTOR(expert_offset, -1e6, 1e6),
-    FACTOR(alibi_max, 0, 64),       FACTOR(alibi_scale, 0, 1e6),        ROPE_FACTORS(rope),
-    FACTOR(qkv_clip, 0, 1e30),      FACTOR(stream_scale, 0, 1e6),       ROPE_FACTORS(local_rope),
+    FACTOR(params_eps, 0, 1),
+    FACTOR(recall_eps, 0, 1),
+    FACTOR(decay_floor, -1e6, 0),
+    FACTOR(latent_eps, 0, 1),
+    FACTOR(norm_eps, 0, 1),
+    FACTOR(attention_scale, 1e-6, 1e6),
+    FACTOR(logit_scale, 1e-6, 1e6),
+    FACTOR(embed_scale, 1e-6, 1e6),
+    FACTOR(residual_scale, 1e-6, 1e6),
+    FACTOR(attention_cap, 0, 1e30),
+    FACTOR(logit_cap, 0, 1e30),
+    FACTOR(expert_limit, 0, 1e30),
+    FACTOR(expert_offset, -1e6, 1e6),
+    FACTOR(alibi_max, 0, 64),
+    FACTOR(alibi_scale, 0, 1e6),
+    ROPE_FACTORS(rope),
+    FACTOR(qkv_clip, 0, 1e30),
+    FACTOR(stream_scale, 0, 1e6),
+    ROPE_FACTORS(local_rope),
 #undef ROPE_FACTORS
 #undef FACTOR
 };
@@ -367,9 +380,9 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
 
 double proa_norm_epsilon(const proa_config *c, proa_weight_slot slot)
 {
-    bool latent = c->kv_lora > 0 && (slot == PROA_SLOT_Q_DOWN_NORM || slot == PROA_SLOT_K_NORM);
-    if (latent) return c->latent_eps;
-    return slot == PROA_SLOT_RECALL_NORM && c->recall_eps > 0 ? c->recall_eps : c->norm_eps;
+    const bool latent = slot == PROA_SLOT_K_NORM || slot == PROA_SLOT_Q_DOWN_NORM;
+    const double own = latent ? c->latent_eps : slot == PROA_SLOT_RECALL_NORM ? c->recall_eps : 0;
+    return own > 0 ? own : c->norm_eps;
 }
 
 double proa_slot_factor(const proa_config *c, proa_weight_slot slot)

@@ -326,9 +326,8 @@ typedef enum proa_step_op {
     C(MIX_SCALED, c->factors.parts[0] != 0) /* MIX has parts with factors of their own */                    \
     C(CONV_BIAS, c->conv_bias)              /* its convolution has */                                        \
     C(GATES_LOW, c->gate_rank > 0)          /* decays and gates are products of low rank */                  \
-    C(GATES_WHOLE, c->gate_rank == 0)                                                                        \
-    C(EXPERTS_IN_ROWS, c->experts_in_rows) /* how a checkpoint stores stacked experts */                     \
-    C(EXPERTS_APART, c->experts_apart)     /* or one by one */                                               \
+    C(EXPERTS_IN_ROWS, c->experts_in_rows)  /* how a checkpoint stores stacked experts */                    \
+    C(EXPERTS_APART, c->experts_apart)      /* or one by one */                                              \
     C(EXPERTS_STACKED, !c->experts_apart)                                                                    \
     C(EXPERTS_TURNED, !c->experts_in_rows)                                                                   \
     C(EXPERTS_LATENT, c->expert_latent > 0) /* experts have a width of their own */                          \
@@ -692,6 +691,7 @@ typedef struct proa_arch {
     A(kimi_k25)                                                                                              \
     A(mistral4)                                                                                              \
     A(minicpm3)                                                                                              \
+    A(kimi_linear)                                                                                           \
     A(gpt_oss)                                                                                               \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \

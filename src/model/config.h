@@ -95,6 +95,7 @@ typedef struct proa_config {
     bool recall_plain;   /* the output is not normed, only gated */
     bool recall_sigmoid; /* its gates go through a sigmoid, not through the convolution's activation */
     double recall_eps;   /* of its norm; 0: norm_eps */
+    double latent_eps;   /* of the norms of latent attention; 0: norm_eps */
     bool mix_rates;      /* one product makes the rates, too (Mamba-2) */
     bool mix_gated;      /* what is convolved has gates, too (LFM2) */
     bool gates_apart;    /* the gates of the output are a product of their own, behind the others in MIX */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's larger mixture,
- * Kimi K2.5's text model, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts after some
- * dense layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches and
- * logits).
+ * Kimi K2.5's text model, Kimi Linear, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts
+ * after some dense layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches
+ * and logits). Most layers of Kimi Linear have a gated delta rule instead, whose decays are those of each number of a
+ * key (Kimi Team 2025).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
@@ -17,8 +18,8 @@
  *
  * Routing: V2 takes the best of a softmax, V3 of sigmoids with a correction that only chooses; both may limit the
  * choice to the best groups; Mistral's is a softmax in groups. It also scales queries by their positions. Facts:
- * transformers' modeling_{deepseek_v2,deepseek_v3,deepseek_v32,glm4_moe_lite,glm_moe_dsa,kimi_k25,mistral4,
- * minicpm3,youtu,axk1}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
+ * transformers' modeling_{deepseek_v2,deepseek_v3,deepseek_v32,glm4_moe_lite,glm_moe_dsa,kimi_k25,kimi_linear,
+ * mistral4,minicpm3,youtu,axk1}.py, configuration_sarvam_mla.py, and DeepSeek's own modeling files. */
 #include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
@@ -114,6 +115,19 @@ static const proa_key axk1_keys[] = {
     SIZES     (1536, 512, 128, 64, 128),
     ROUTED_KEYS(192, 2048),
     END_KEYS};
+static const proa_key kimi_keys[] = {
+    INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,   1048576),
+    COMMON_KEYS,
+    INTEGER   ("model_max_length",         context,        1, CONTEXT,   1048576), /* its name in files */
+    SIZES     (0, 512, 128, 64, 128),
+    EPSILON   ("rms_norm_eps",             1e-5),
+    INTEGER   ("num_experts",              experts,        1, EXPERTS,   256),
+    INTEGER   ("moe_intermediate_size",    expert_ffn,     1, FFN,       1024),
+    INTEGER   ("num_nextn_predict_layers", unused_layers,  0, LAYERS,    0),
+    INTEGER   ("linear_head_dim",          key_dim,        1, STATE_DIM, 128),
+    INTEGER   ("linear_num_heads",         value_heads,    1, HEADS,     32),
+    INTEGER   ("linear_conv_kernel_dim",   conv_taps,      2, CONV_WIDTH, 4),
+    END_KEYS};
 static const proa_key minicpm_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  32768),
     COMMON_KEYS,
@@ -124,33 +138,36 @@ static const proa_key minicpm_keys[] = {
     NUMBER    ("scale_depth",              residual_scale, 1e-6, 1e6,   1.4),
     END_KEYS};
 
-#define TENSORS \
+/* MOE: what the names of the mixture begin with. */
+#define TENSORS(MOE) \
     TABLE    ("model.embed_tokens.weight",                    TOKENS,      VOCAB,      HIDDEN), \
     VECTOR   (LAYER "input_layernorm.weight",                 ATTN_NORM,   HIDDEN),             \
-    MATRIX_IF(Q_LORA, LAYER "self_attn.q_a_proj.weight",      Q_DOWN,      Q_LORA,     HIDDEN), \
-    VECTOR_IF(Q_LORA, LAYER "self_attn.q_a_layernorm.weight", Q_DOWN_NORM, Q_LORA),             \
-    MATRIX_IF(Q_LORA, LAYER "self_attn.q_b_proj.weight",      Q,           Q_HEADS,    Q_LORA), \
-    MATRIX_IF(Q_WHOLE, LAYER "self_attn.q_proj.weight",       Q,           Q_HEADS,    HIDDEN), \
-    MATRIX_LOADED(ROPE_FIRST, LAYER "self_attn.kv_a_proj_with_mqa.weight", KV_DOWN, HEAD, HIDDEN), \
-    VECTOR   (LAYER "self_attn.kv_a_layernorm.weight",        K_NORM,      LATENT),             \
-    HEAD_MATRIX(HEAD_KEYS,   LAYER "self_attn.kv_b_proj.weight", Q_LATENT, TRANSPOSED, LATENT, NOPE), \
-    HEAD_MATRIX(HEAD_VALUES, LAYER "self_attn.kv_b_proj.weight", V_UP,     MATRIX,     VALUE, LATENT), \
-    MATRIX   (LAYER "self_attn.o_proj.weight",                O,           HIDDEN,     VALUES), \
-    TENSOR   (LAYER "self_attn.q_a_proj.bias", Q_DOWN_B, VECTOR, Q_LORA, NONE, IF(ATTN_BIAS) | IF(Q_LORA)), \
-    VECTOR_LOADED_IF(ATTN_BIAS, ROPE_FIRST, LAYER "self_attn.kv_a_proj_with_mqa.bias", KV_DOWN_B, HEAD), \
-    VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias",       O_B,         HIDDEN),             \
+    ATTENTION(ROWS, "q_a_proj.weight",       Q_DOWN,      MATRIX, Q_LORA,  HIDDEN, IF(Q_LORA)), \
+    ATTENTION(ROWS, "q_a_layernorm.weight",  Q_DOWN_NORM, VECTOR, Q_LORA,  NONE,   IF(Q_LORA)), \
+    ATTENTION(ROWS, "q_b_proj.weight",       Q,           MATRIX, Q_HEADS, Q_LORA, IF(Q_LORA)), \
+    ATTENTION(ROWS, "q_proj.weight",         Q,           MATRIX, Q_HEADS, HIDDEN, IF(Q_WHOLE)), \
+    ATTENTION(ROPE_FIRST, "kv_a_proj_with_mqa.weight", KV_DOWN, MATRIX, HEAD, HIDDEN, 0),       \
+    ATTENTION(ROWS, "kv_a_layernorm.weight", K_NORM,      VECTOR, LATENT,  NONE,   0),          \
+    ATTENTION(HEAD_KEYS,   "kv_b_proj.weight", Q_LATENT, TRANSPOSED, LATENT, NOPE, PROA_OF_HEADS), \
+    ATTENTION(HEAD_VALUES, "kv_b_proj.weight", V_UP,      MATRIX, VALUE,   LATENT, PROA_OF_HEADS), \
+    ATTENTION(ROWS, "o_proj.weight",         O,           MATRIX, HIDDEN,  VALUES, 0),          \
+    ATTENTION(ROWS, "q_a_proj.bias",         Q_DOWN_B,    VECTOR, Q_LORA,  NONE,   IF(ATTN_BIAS) | IF(Q_LORA)), \
+    ATTENTION(ROPE_FIRST, "kv_a_proj_with_mqa.bias", KV_DOWN_B, VECTOR, HEAD, NONE, IF(ATTN_BIAS)), \
+    ATTENTION(ROWS, "o_proj.bias",           O_B,         VECTOR, HIDDEN,  NONE,   IF(ATTN_BIAS)), \
     VECTOR   (LAYER "post_attention_layernorm.weight",        FFN_NORM,    HIDDEN),             \
     MATRIX_IF(DENSE,   LAYER "mlp.gate_proj.weight",          UP,          FFN,        HIDDEN), \
     MATRIX_IF(DENSE,   LAYER "mlp.up_proj.weight",            UP,          FFN,        HIDDEN), \
     MATRIX_IF(DENSE,   LAYER "mlp.down_proj.weight",          DOWN,        HIDDEN,     FFN),    \
-    MATRIX_IF(EXPERTS, LAYER "mlp.gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
-    SHARED_MATRIX(LAYER "mlp.shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
-    SHARED_MATRIX(LAYER "mlp.shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
-    SHARED_MATRIX(LAYER "mlp.shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN), \
+    MATRIX_IF(EXPERTS, LAYER MOE "gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
+    SHARED_MATRIX(LAYER MOE "shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
+    SHARED_MATRIX(LAYER MOE "shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
+    SHARED_MATRIX(LAYER MOE "shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN), \
     VECTOR   ("model.norm.weight",                            FINAL_NORM,  HIDDEN),             \
     MATRIX_IF(UNTIED, "lm_head.weight",                       HEAD,        VOCAB,      HIDDEN), \
     TIED_HEAD("model.embed_tokens.weight"),                                                     \
     END_TENSORS
+#define ATTENTION(LOAD, name, SLOT, ROLE, ROWS, COLS, flags) \
+    TENSOR_LOADED(LOAD, LAYER "self_attn." name, SLOT, ROLE, ROWS, COLS, (flags) | IF(ATTENDS))
 #define SHARED_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, IF(EXPERTS) | IF(SHARED))
 
 #define APART_TENSORS \
@@ -159,25 +176,25 @@ static const proa_key minicpm_keys[] = {
     EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
 #define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
     TENSOR(LAYER "mlp.experts." name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
-static const proa_name v2_tensors[] = {APART_TENSORS, TENSORS};
+static const proa_name v2_tensors[] = {APART_TENSORS, TENSORS("mlp.")};
 static const proa_name mistral_tensors[] = {
     EXPERTS_OF(STACKED, "gate_up_proj",        EXPERT_UP,   EXPERT_GATED, HIDDEN), /* as transformers 5 saves them */
     EXPERTS_OF(STACKED, "down_proj",           EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
     EXPERTS_OF(APART,   "%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN,   HIDDEN),
     EXPERTS_OF(APART,   "%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN,   HIDDEN),
     EXPERTS_OF(APART,   "%d.down_proj.weight", EXPERT_DOWN, HIDDEN,       EXPERT_FFN),
-    TENSORS};
+    TENSORS("mlp.")};
 #define V3_TENSORS \
     APART_TENSORS, \
     VECTOR_IF(EXPERTS, LAYER "mlp.gate.e_score_correction_bias", CORRECTION, EXPERTS)
-static const proa_name v3_tensors[] = {V3_TENSORS, TENSORS};
+static const proa_name v3_tensors[] = {V3_TENSORS, TENSORS("mlp.")};
 /* A norm behind the mixture; dense layers of published files have one, too, that is not used. */
 static const proa_name axk1_tensors[] = {
     APART_TENSORS,
     TENSOR(LAYER "mlp.gate.e_score_correction_bias", CORRECTION,   VECTOR, EXPERTS, NONE, IF(EXPERTS) | IF(PRESENT)),
     VECTOR_IF(EXPERTS, LAYER "post_mlp_layernorm.weight", FFN_OUT_NORM, HIDDEN),
     TENSOR(LAYER "post_mlp_layernorm.weight", FFN_OUT_NORM, VECTOR, HIDDEN, NONE, PROA_UNUSED | IF(DENSE)),
-    TENSORS};
+    TENSORS("mlp.")};
 static const proa_name sparse_tensors[] = {
     V3_TENSORS,
     MATRIX_IF(PICKS, LAYER "self_attn.indexer.wq_b.weight",         INDEX_Q,      INDEX_Q,     Q_LORA),
@@ -185,7 +202,34 @@ static const proa_name sparse_tensors[] = {
     VECTOR_IF(PICKS, LAYER "self_attn.indexer.k_norm.weight",       INDEX_NORM,   INDEX),
     VECTOR_IF(PICKS, LAYER "self_attn.indexer.k_norm.bias",         INDEX_NORM_B, INDEX),
     MATRIX_IF(PICKS, LAYER "self_attn.indexer.weights_proj.weight", INDEX_W,      INDEX_HEADS, HIDDEN),
-    TENSORS};
+    TENSORS("mlp.")};
+
+/* Kimi Linear: layers with a delta rule. */
+#define DELTA LAYER "self_attn."
+#define MOE   "block_sparse_moe."
+#define DELTA_MATRIX(name, SLOT, ROWS, COLS) MATRIX_IF(RECURS, DELTA name, SLOT, ROWS, COLS)
+static const proa_name kimi_tensors[] = {
+    DELTA_MATRIX("q_proj.weight",   MIX,         RECALL_KEYS, HIDDEN),
+    DELTA_MATRIX("k_proj.weight",   MIX,         RECALL_KEYS, HIDDEN),
+    DELTA_MATRIX("v_proj.weight",   MIX,         RECALLED,    HIDDEN),
+    DELTA_MATRIX("b_proj.weight",   RATES,       RATE_HEADS,  HIDDEN),
+    DELTA_MATRIX("f_a_proj.weight", DECAY_DOWN,  GATE_RANK,   HIDDEN),
+    DELTA_MATRIX("f_b_proj.weight", DECAY_UP,    DECAYS,      GATE_RANK),
+    DELTA_MATRIX("g_a_proj.weight", GATE_DOWN,   GATE_RANK,   HIDDEN),
+    DELTA_MATRIX("g_b_proj.weight", GATE_UP,     RECALLED,    GATE_RANK),
+    DELTA_MATRIX("o_proj.weight",   MIX_OUT,     HIDDEN,      RECALLED),
+    DELTA_CONVOLUTIONS(DELTA),
+    VECTOR_IF(RECURS, DELTA "A_log",         DECAY,       RATE_HEADS),
+    VECTOR_IF(RECURS, DELTA "dt_bias",       DECAY_B,     DECAYS),
+    VECTOR_IF(RECURS, DELTA "o_norm.weight", RECALL_NORM, RECALL_HEAD),
+    EXPERT_MATRIX_IF(EXPERTS, LAYER MOE "experts.%d.w1.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, LAYER MOE "experts.%d.w3.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, LAYER MOE "experts.%d.w2.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
+    VECTOR_IF(EXPERTS, LAYER MOE "gate.e_score_correction_bias", CORRECTION, EXPERTS),
+    TENSORS(MOE)};
+/* transformers 5 saves dense FFNs so, too. */
+static const char *const kimi_aliases[] = {"mlp.gate_proj.weight", MOE "gate_proj.weight", "mlp.up_proj.weight",
+                                           MOE "up_proj.weight", "mlp.down_proj.weight", MOE "down_proj.weight", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 /* Kimi K2.5 and Mistral Small 4 beside a vision tower: published names, and those of transformers 5. */
@@ -194,33 +238,47 @@ static const char *const text_aliases[] = {
 static const char *const unused[] = {"vision_tower.", "mm_projector.", "multi_modal_projector.", "model.vision_tower.",
                                      "model.mm_projector.", "model.multi_modal_projector.", NULL};
 
-static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
+#define AT IF(ATTENDS)
+#define IN IF(RECURS)
+static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE_IF(ROTARY), END};
 #define BEFORE_ATTENTION \
     NORM        (X, N,    ATTN_NORM),                                   \
-    LINEAR      (N, QD,   Q_DOWN,      IF(Q_LORA)),                     \
-    NORM_IF     (Q_LORA, QD, QD, Q_DOWN_NORM),                          \
-    LINEAR      (QD, QH,  Q,           IF(Q_LORA)),                     \
-    LINEAR      (N, QH,   Q,           IF(Q_WHOLE)),                    \
-    HEADS_LINEAR(QH, QKV, Q_LATENT,    KEEP),                           \
-    LINEAR      (N, QKV,  KV_DOWN,     OF_K),                           \
-    K_NORM      (K_NORM),                                               \
-    SCALE_QUERIES(0),                                                   \
-    STEP_BARE   (ROPE, QKV, QKV,       PROA_INTERLEAVED | IF(ROPE_PAIRS)), \
-    ROTATE_IF   (ROPE_HALVES),                                          \
-    KV_APPEND
-#define TO_FFN \
-    HEADS_LINEAR(A, AV,   V_UP,        0),                              \
-    LINEAR      (AV, X,   O,           ADD | RESIDUAL),                 \
+    LINEAR      (N, QD,   Q_DOWN,      AT | IF(Q_LORA)),                \
+    STEP        (NORM, QD, QD, Q_DOWN_NORM, AT | IF(Q_LORA)),           \
+    LINEAR      (QD, QH,  Q,           AT | IF(Q_LORA)),                \
+    LINEAR      (N, QH,   Q,           AT | IF(Q_WHOLE)),               \
+    HEADS_LINEAR(QH, QKV, Q_LATENT,    AT | KEEP),                      \
+    LINEAR      (N, QKV,  KV_DOWN,     AT | OF_K),                      \
+    K_NORM_IF   (ATTENDS, K_NORM),                                      \
+    SCALE_QUERIES(AT),                                                  \
+    STEP_BARE   (ROPE, QKV, QKV,       AT | PROA_INTERLEAVED | IF(ROPE_PAIRS) | IF(ROTARY)), \
+    STEP_BARE   (ROPE, QKV, QKV,       AT | IF(ROPE_HALVES) | IF(ROTARY)), \
+    STEP_BARE   (KV_APPEND, QKV, NONE, AT)
+#define BEHIND_ATTENTION \
+    HEADS_LINEAR(A, AV,   V_UP,        AT),                             \
+    LINEAR      (AV, X,   O,           AT | ADD | RESIDUAL)
+#define DENSE_FFN \
     NORM        (X, N,    FFN_NORM),                                    \
     LINEAR_GATED(N, F,    UP,          IF(DENSE))
-#define BEHIND_ATTENTION \
-    TO_FFN,                                                             \
+#define FFN \
+    DENSE_FFN,                                                          \
     LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),     \
     LLAMA_EXPERTS,                                                      \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),       \
     LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)), \
     END
-static const proa_step layer[] = {BEFORE_ATTENTION, ATTEND, BEHIND_ATTENTION};
+static const proa_step layer[] = {
+    BEFORE_ATTENTION,
+    STEP_BARE    (ATTEND, QKV, A,        AT),
+    BEHIND_ATTENTION,
+    LINEAR       (N, MIX,  MIX,          IN), /* Kimi Linear */
+    LINEAR       (N, RATES, RATES,       IN),
+    LINEAR       (N, PARAMS, DECAY_DOWN, IN | IF(GATES_LOW)),
+    LINEAR       (PARAMS, RATES, DECAY_UP, IN | IF(GATES_LOW) | BEHIND),
+    LINEAR       (N, PARAMS, GATE_DOWN,  IN | IF(GATES_LOW)),
+    LINEAR       (PARAMS, MIX, GATE_UP,  IN | IF(GATES_LOW) | BEHIND),
+    RECALL_DELTA,
+    FFN};
 static const proa_step sparse_layer[] = {
     BEFORE_ATTENTION,
     LINEAR       (QD, INDEX_Q, INDEX_Q, IF(PICKS)),
@@ -228,9 +286,13 @@ static const proa_step sparse_layer[] = {
     LINEAR       (N,  INDEX_W, INDEX_W, IF(PICKS)),
     PICK_KEYS    (INDEX_NORM),
     ATTEND_PICKED,
-    BEHIND_ATTENTION};
+    BEHIND_ATTENTION,
+    FFN};
 static const proa_step axk1_layer[] = {
-    BEFORE_ATTENTION, ATTEND, TO_FFN,
+    BEFORE_ATTENTION,
+    ATTEND,
+    BEHIND_ATTENTION,
+    DENSE_FFN,
     LINEAR      (F, D,    DOWN,        IF(DENSE)),
     LINEAR      (N, ROUTER, ROUTER, IF(EXPERTS)),
     ROUTE       (CORRECTION),
@@ -255,18 +317,25 @@ static proa_status read_expert_layers(proa_config *c, const proa_json *json, int
     return PROA_OK;
 }
 
+/* Of the mixture, as DeepSeek and Kimi Linear call them. */
+static const struct router_keys {
+    const char *chosen, *shared, *groups, *renormalise;
+} router_keys = {"num_experts_per_tok", "n_shared_experts", "n_group", "norm_topk_prob"},
+  kimi_router_keys = {"num_experts_per_token", "num_shared_experts", "num_expert_group", "moe_renormalize"};
+
 /* What c->router and c->shared_ffn, as a number of experts, hold is where the file does not say it. */
-static proa_status read_router(proa_config *c, const proa_json *json, proa_err *err)
+static proa_status read_router(proa_config *c, const proa_json *json, const struct router_keys *names,
+                               proa_err *err)
 {
     double scale = c->router.scale > 0 ? (double)c->router.scale : 1;
     int64_t chosen = c->router.chosen ? c->router.chosen : 8, shared = c->shared_ffn,
             groups = c->router.groups, chosen_groups = c->router.chosen_groups;
-    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
-    PROA_TRY(proa_json_get_int(&shared, json, "n_shared_experts", 0, PROA_EXPERTS_MAX, err));
-    PROA_TRY(proa_json_get_int(&groups, json, "n_group", 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&chosen, json, names->chosen, 1, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&shared, json, names->shared, 0, PROA_EXPERTS_MAX, err));
+    PROA_TRY(proa_json_get_int(&groups, json, names->groups, 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_int(&chosen_groups, json, "topk_group", 1, PROA_EXPERTS_MAX, err));
     PROA_TRY(proa_json_get_double(&scale, json, "routed_scaling_factor", 1e-6, 1e6, err));
-    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, "norm_topk_prob", err));
+    PROA_TRY(proa_json_get_bool(&c->router.renormalise, json, names->renormalise, err));
     c->shared_ffn = shared * c->expert_ffn;
     c->router.chosen = (int32_t)chosen;
     c->router.scale = (float)scale;
@@ -296,7 +365,7 @@ static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_
     c->rotary_dim = c->qk_rope;
     c->latent_eps = 1e-6; /* those norms have the default of their class */
     PROA_TRY(read_expert_layers(c, json, dense, arena, err));
-    PROA_TRY(read_router(c, json, err));
+    PROA_TRY(read_router(c, json, &router_keys, err));
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     c->attention_scale = attention_scale(c);
     return PROA_OK;
@@ -484,6 +553,61 @@ static proa_status finish_glm(proa_config *c, const proa_json *json, proa_arena 
     return proa_config_read_ffn_types(c, json, err);
 }
 
+/* Published files count the layers from 1. */
+static proa_status read_kimi_list(proa_config *c, const proa_json *lists, const char *key, bool attends,
+                                  proa_err *err)
+{
+    const proa_json *list = proa_json_get(lists, key);
+    for (int64_t i = 0; i < proa_json_len(list); i++) {
+        int64_t at = proa_json_int(proa_json_at(list, i));
+        if (at < 1 || at > c->layers)
+            return PROA_FAIL(err, INVALID, "'%s' names layer %lld of %lld", key, (long long)at,
+                             (long long)c->layers);
+        proa_config_mix(c, at - 1, attends, !attends);
+    }
+    return PROA_OK;
+}
+
+/* layer_types, or the lists of linear_attn_config, or every fourth layer attends, but not the first. */
+static proa_status read_kimi_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *linear = proa_json_get(json, "linear_attn_config");
+    proa_config_mix_all(c, false, true, arena);
+    for (int64_t i = 4; i < c->layers; i += 4) proa_config_mix(c, i, true, false);
+    if (proa_json_get(linear, "full_attn_layers") && proa_json_get(linear, "kda_layers")) {
+        PROA_TRY(read_kimi_list(c, linear, "full_attn_layers", true, err));
+        PROA_TRY(read_kimi_list(c, linear, "kda_layers", false, err));
+    }
+    PROA_TRY(proa_json_get_int(&c->key_dim, linear, "head_dim", 1, PROA_STATE_DIM_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->value_heads, linear, "num_heads", 1, PROA_HEADS_MAX, err));
+    PROA_TRY(proa_json_get_int(&c->conv_taps, linear, "short_conv_kernel_size", 2, PROA_CONV_WIDTH_MAX, err));
+    c->key_heads = c->value_heads;
+    c->value_dim = c->key_dim;
+    return proa_config_read_recurrent(c, json, err);
+}
+
+/* Kimi Linear: no rotary positions, a decay for each number of a key. */
+static proa_status finish_kimi(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = c->channel_decays = c->gates_apart = c->recall_sigmoid = true;
+    c->conv_act = c->act;
+    c->latent_eps = 1e-6; /* whatever rms_norm_eps says */
+    if (proa_config_is_null(json, "q_lora_rank")) c->q_lora = 0;
+    c->kv_heads = 1;
+    c->head_dim = c->kv_lora + c->qk_rope;
+    PROA_TRY(read_kimi_layers(c, json, arena, err));
+    c->gate_rank = c->key_dim;
+    c->shared_ffn = 1;
+    c->router = (proa_router){.renormalise = true, .scale = 2.446f};
+    PROA_TRY(read_expert_layers(c, json, 1, arena, err));
+    PROA_TRY(proa_config_read_ffn_types(c, json, err));
+    PROA_TRY(read_router(c, json, &kimi_router_keys, err));
+    c->router.kind = PROA_ROUTER_SIGMOID;
+    c->router.group_best = 2;
+    c->attention_scale = attention_scale(c);
+    return PROA_OK;
+}
+
 /* clang-format off */
 #define ROW_OF(type, classes, keylist, tensors, finisher) \
     .name = type, .model_type = type, .hf = classes, DECODER(RMS), .keys = keylist, .names = tensors,        \
@@ -521,6 +645,9 @@ const proa_arch proa_arch_kimi_k25 = {
 const proa_arch proa_arch_mistral4 = {
     ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,
            mistral_tensors, finish_mistral), .key = "kv_lora_rank", IN_MULTIMODAL, HEADS(TEXTS | TOKENS, "Mistral4")};
+const proa_arch proa_arch_kimi_linear = {
+    ROW_OF("kimi_linear", STRINGS("KimiLinearForCausalLM"), kimi_keys, kimi_tensors, finish_kimi),
+    .aliases = kimi_aliases};
 const proa_arch proa_arch_minicpm3 = {
     ROW_OF("minicpm3", STRINGS("MiniCPM3ForCausalLM"), minicpm_keys, v2_tensors, finish_minicpm),
     HEADS(TEXTS, "MiniCPM3")};

@@ -127,7 +127,8 @@ static proa_kv self_pages(const proa_step_frame *f)
     }
     if (f->m->config.kv_lora == 0) return *layer_pages(f, f->layer);
     /* Latent keys are the values too, so two layers share what the pool has for one. */
-    int64_t own = f->layer - f->m->plan.layers[PROA_STACK_DECODER].first;
+    const int64_t first = f->m->plan.layers[PROA_STACK_DECODER].first;
+    const int64_t own = proa_config_kv_layers(&f->m->config, first, f->layer, false);
     proa_kv kv = f->kv[own / 2];
     if (own % 2) kv.k = kv.v;
     else kv.v = kv.k;

@@ -6,10 +6,11 @@
 
 #include "engine/engine.h"
 
-static const char *const models[] = {
-    GOLDEN "arch/qwen3_next", GOLDEN "arch/lfm2",   GOLDEN "arch/falcon_h1", GOLDEN "arch/granitemoehybrid",
-    GOLDEN "arch/nemotron_h", GOLDEN "arch/mamba2", GOLDEN "arch/mamba",     GOLDEN "arch/jamba",
-    GOLDEN "arch/olmo_hybrid"};
+static const char *const models[] = {GOLDEN "arch/qwen3_next",  GOLDEN "arch/lfm2",
+                                     GOLDEN "arch/falcon_h1",   GOLDEN "arch/granitemoehybrid",
+                                     GOLDEN "arch/nemotron_h",  GOLDEN "arch/mamba2",
+                                     GOLDEN "arch/mamba",       GOLDEN "arch/jamba",
+                                     GOLDEN "arch/olmo_hybrid", GOLDEN "arch/kimi_linear"};
 enum { TOKENS_MAX = 64 };
 
 static void predict_tokens(proa_request *r, const outcome *plain, int32_t *guess, int every)

@@ -140,8 +140,8 @@ static const char *const models[] = {GOLDEN "arch/bloom",
                                      GOLDEN "arch/jamba",
                                      GOLDEN "arch/deepseek_v32",
                                      GOLDEN "arch/glm_moe_dsa",
-
-                                     GOLDEN "arch/olmo_hybrid"};
+                                     GOLDEN "arch/olmo_hybrid",
+                                     GOLDEN "arch/kimi_linear"};
 
 static int64_t length_of(int64_t context)
 {
@@ -480,9 +480,9 @@ static void choose_adapters(proa_engine_options *o, const char *model)
 /* Recurrent states, which neither drafts nor cached prefixes go with. */
 static bool has_states(const char *model)
 {
-    static const char *const names[] = {"qwen3_next", "qwen3_5",   "granitemoehybrid",
-                                        "lfm2",       "falcon_h1", "nemotron_h_moe",
-                                        "mamba",      "jamba",     "olmo_hybrid"};
+    static const char *const names[] = {
+        "qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2",       "falcon_h1", "nemotron_h_moe",
+        "mamba",      "jamba",   "olmo_hybrid",      "kimi_linear"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(model, names[i])) return true;
     return false;

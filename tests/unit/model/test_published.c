@@ -531,6 +531,39 @@ static void qwen3_next(void **state)
     refused(room, PROA_INVALID, "'layer_types' has 1 entries for 48 layers");
 }
 
+/* moonshotai/Kimi-Linear-48B-A3B-Instruct counts its layers from 1. */
+static void kimi_linear(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[2048];
+    static const char *const text =
+        "{\"architectures\":[\"KimiLinearForCausalLM\"],\"first_k_dense_replace\":1,\"hidden_act\":\"silu\","
+        "\"hidden_size\":2304,\"intermediate_size\":9216,\"kv_lora_rank\":512,\"linear_attn_config\":{"
+        "\"full_attn_layers\":[4,%d],\"head_dim\":128,\"kda_layers\":[1,2,3,5,6,7],\"num_heads\":32,"
+        "\"short_conv_kernel_size\":4},\"mla_use_nope\":true,\"model_max_length\":1048576,\"model_type\":"
+        "\"kimi_linear\",\"moe_intermediate_size\":1024,\"moe_layer_freq\":1,\"moe_renormalize\":true,"
+        "\"num_attention_heads\":32,\"num_expert_group\":1,\"num_experts\":256,\"num_experts_per_token\":8,"
+        "\"num_hidden_layers\":8,\"num_key_value_heads\":32,\"num_nextn_predict_layers\":0,"
+        "\"num_shared_experts\":1,\"q_lora_rank\":null,\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,"
+        "\"rms_norm_eps\":1e-05,\"rope_scaling\":null,\"rope_theta\":10000.0,\"routed_scaling_factor\":2.446,"
+        "\"tie_word_embeddings\":false,\"topk_group\":1,\"v_head_dim\":128,\"vocab_size\":163840}";
+    snprintf(room, sizeof room, text, 8);
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 0);
+    assert_int_equal(f.c.context, 1048576);
+    assert_int_equal(f.c.router.chosen, 8);
+    assert_int_equal(f.c.shared_ffn, 1024);
+    assert_int_equal(f.c.gate_rank, 128);
+    assert_true(f.c.channel_decays && f.c.latent_eps == 1e-6);
+    assert_true(proa_config_attends(&f.c, 3) && proa_config_attends(&f.c, 7) && proa_config_recurs(&f.c, 4));
+    assert_true(!f.c.expert_layers[0] && f.c.expert_layers[1]);
+    assert_int_equal(proa_config_state(&f.c), 6 * (3 * 3 * 4096 + 32 * 128 * 128));
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, 9);
+    refused(room, PROA_INVALID, "'full_attn_layers' names layer 9 of 8");
+}
+
 /* OLMo Hybrid without keys of its recurrent layers, whose sizes follow from the others. */
 static void olmo_hybrid(void **state)
 {
@@ -1045,23 +1078,41 @@ static void defaults_of_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),          cmocka_unit_test(phi_3),
-        cmocka_unit_test(gemma_2b),       cmocka_unit_test(gemma_3),
-        cmocka_unit_test(command_r),      cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),        cmocka_unit_test(minicpm),
-        cmocka_unit_test(smollm_3),       cmocka_unit_test(olmo_3),
-        cmocka_unit_test(exaone_4),       cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head),     cmocka_unit_test(nomic_embed),
-        cmocka_unit_test(hunyuan_a13b),   cmocka_unit_test(ernie_moe),
-        cmocka_unit_test(qwen3_next),     cmocka_unit_test(olmo_hybrid),
-        cmocka_unit_test(granite_hybrid), cmocka_unit_test(nemotron_h),
-        cmocka_unit_test(mamba2),         cmocka_unit_test(mamba),
-        cmocka_unit_test(jamba),          cmocka_unit_test(lfm2),
-        cmocka_unit_test(falcon_h1),      cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),        cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),        cmocka_unit_test(refined_web),
-        cmocka_unit_test(llama_4_scout),  cmocka_unit_test(defaults_of_classes),
-        cmocka_unit_test(gemma_4),        cmocka_unit_test(gemma_3n),
+        cmocka_unit_test(phi_2),
+        cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),
+        cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),
+        cmocka_unit_test(minicpm),
+        cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),
+        cmocka_unit_test(exaone_4),
+        cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head),
+        cmocka_unit_test(nomic_embed),
+        cmocka_unit_test(hunyuan_a13b),
+        cmocka_unit_test(ernie_moe),
+        cmocka_unit_test(qwen3_next),
+        cmocka_unit_test(olmo_hybrid),
+        cmocka_unit_test(kimi_linear),
+        cmocka_unit_test(granite_hybrid),
+        cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(mamba2),
+        cmocka_unit_test(mamba),
+        cmocka_unit_test(jamba),
+        cmocka_unit_test(lfm2),
+        cmocka_unit_test(falcon_h1),
+        cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),
+        cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),
+        cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout),
+        cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(gemma_4),
+        cmocka_unit_test(gemma_3n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
