@@ -219,26 +219,6 @@ static void gated_delta(proa_ctx *c, proa_view y, proa_view x, proa_view rates, 
 
 /* ---- selective_scan ---- */
 
-enum { SCAN_ROWS = 16 /* of a tile in shared memory */ };
-
-/* The rows of a tile: B and C, how far the state goes, and what is left of it. */
-template <int DK> struct scan_tile {
-    float b[SCAN_ROWS][DK], c[SCAN_ROWS][DK], step[SCAN_ROWS], decay[SCAN_ROWS];
-};
-
-/* B and C of rows [0, n) of a tile, by all threads; zeros behind dk. */
-template <int DK, typename T>
-__device__ static void scan_load_params(scan_tile<DK> &tile, const scan_args<T> &a, int64_t row, int n, int h)
-{
-    const int dk = (int)a.p.state_dim, groups = (int)a.p.groups, group = h / ((int)a.p.heads / groups);
-    for (int at = threadIdx.x; at < n * DK; at += blockDim.x) {
-        const int i = at / DK, k = at % DK;
-        const T *b = a.params + (row + i) * a.params_row + group * dk;
-        tile.b[i][k] = k < dk ? gpu_to_f32(b[k]) : 0.0f;
-        tile.c[i][k] = k < dk ? gpu_to_f32(b[groups * dk + k]) : 0.0f;
-    }
-}
-
 /* The same with steps and decays. */
 template <int DK, typename T>
 __device__ static void scan_load(scan_tile<DK> &tile, const scan_args<T> &a, int64_t row, int n, int h)
@@ -305,106 +285,11 @@ template <typename T> static auto scan_kernel_of(int64_t dk)
                        : scan_kernel<PROA_STATE_DIM_MAX, T>;
 }
 
-/* A column of a state and of its decays (times log2 e), by channel; zeros behind dk and dv. */
-template <int DK> struct scan_channel {
-    float S[DK], rate[DK];
-};
-
-template <int DK>
-__device__ static inline void load_channel(scan_channel<DK> &c, const proa_state_space &p, const float *state,
-                                           int column)
-{
-#pragma unroll
-    for (int r = 0; r < DK; r++) {
-        c.S[r] = state && r < p.state_dim ? state[r * p.value_dim] : 0.0f;
-        c.rate[r] = r < p.state_dim ? -expf(p.rate[column * p.state_dim + r]) * 1.4426950408889634f : 0.0f;
-    }
-}
-
-/* One row: S = decay S + B taken; gives C^T S. */
-template <int DK>
-__device__ static inline float channel_row(scan_channel<DK> &c, const scan_tile<DK> &tile, int i, float step,
-                                           float taken)
-{
-    float y = 0.0f;
-#pragma unroll
-    for (int r = 0; r < DK; r++) {
-        c.S[r] = exp2f(c.rate[r] * step) * c.S[r] + tile.b[i][r] * taken;
-        y += tile.c[i][r] * c.S[r];
-    }
-    return y;
-}
-
-template <int DK>
-__device__ static inline void store_channel(float *state, const scan_channel<DK> &c, const proa_state_space &p)
-{
-#pragma unroll
-    for (int r = 0; r < DK; r++)
-        if (r < p.state_dim) state[r * p.value_dim] = c.S[r];
-}
-
-/* v and dt of n rows of a column, zeros behind: loads that wait together. */
-template <int ROWS, typename T>
-__device__ static inline void load_rows(float (&v)[ROWS], float (&dt)[ROWS], const scan_args<T> &a,
-                                        int64_t row, int n, int column)
-{
-    const T *x = a.x + row * a.x_row + column;
-    const float *rates = (const float *)a.rates + row * a.rates_row + column;
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        v[i] = i < n ? gpu_to_f32(x[i * a.x_row]) : 0.0f;
-        dt[i] = i < n ? rates[i * a.rates_row] : 0.0f;
-    }
-}
-
-/* By channel (Mamba-1). Grid: head, span; thread j has column j of the state and of the decays in registers. */
-template <int DK, typename T>
-__global__ void __launch_bounds__(PROA_STATE_DIM_MAX) channel_kernel(scan_args<T> a)
-{
-    constexpr int ROWS = DK < PROA_STATE_DIM_MAX / SCAN_ROWS ? SCAN_ROWS : PROA_STATE_DIM_MAX / DK;
-    __shared__ scan_tile<DK> tile;
-    gpu_wait();
-    const proa_span span = a.spans[blockIdx.y];
-    const int h = blockIdx.x, j = threadIdx.x, dv = (int)a.p.value_dim;
-    const bool mine = j < dv;
-    const int column = h * dv + (mine ? j : 0);
-    float *state = a.state + span.state * a.stride + (int64_t)h * a.p.state_dim * dv + j, v[ROWS], dt[ROWS];
-    scan_channel<DK> channel;
-    if (span.rows < 1) return;
-    load_channel(channel, a.p, mine && span.context > span.rows ? state : NULL, column);
-    for (int begin = 0; begin < span.rows; begin += ROWS) {
-        const int n = span.rows - begin < ROWS ? span.rows - begin : ROWS;
-        const int64_t row = span.row + begin;
-        load_rows(v, dt, a, row, n, column);
-        __syncthreads();
-        scan_load_params(tile, a, row, n, h);
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < ROWS; i++) {
-            if (i >= n) break;
-            const float step = scan_step(a.p, dt[i], column);
-            const float y = a.p.skip[column] * v[i] + channel_row(channel, tile, i, step, step * v[i]);
-            if (mine) a.y[(row + i) * a.y_row + column] = gpu_saturate<T>(y);
-        }
-    }
-    if (mine) store_channel(state, channel, a.p);
-}
-
-template <typename T> static auto channel_kernel_of(int64_t dk)
-{
-    return dk <= 16    ? channel_kernel<16, T>
-           : dk <= 32  ? channel_kernel<32, T>
-           : dk <= 64  ? channel_kernel<64, T>
-           : dk <= 128 ? channel_kernel<128, T>
-                       : channel_kernel<PROA_STATE_DIM_MAX, T>;
-}
-
 template <typename T> static void launch_scan_rows(gpu *g, const scan_args<T> &a, int64_t spans)
 {
     const dim3 grid((unsigned)a.p.heads, (unsigned)spans);
     const unsigned threads = (unsigned)((a.p.value_dim + 31) / 32 * 32);
-    auto *kernel = a.p.by_channel ? channel_kernel_of<T>(a.p.state_dim) : scan_kernel_of<T>(a.p.state_dim);
-    gpu_launch(g, "selective_scan", kernel, grid, threads, 0, a);
+    gpu_launch(g, "selective_scan", scan_kernel_of<T>(a.p.state_dim), grid, threads, 0, a);
 }
 
 static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view params, proa_view rates,
@@ -418,6 +303,10 @@ static void selective_scan(proa_ctx *c, proa_view y, proa_view x, proa_view para
         a.y_row = y.stride[0], a.x_row = x.stride[0], a.params_row = params.stride[0];
         a.rates_row = rates.stride[0], a.p = *p;
         a.state = state->base, a.stride = state->stride, a.spans = spans->span;
+        if (p->by_channel) {
+            gpu_scan_channels(g, a, spans);
+            return;
+        }
         a.chunked = spans->rows_max >= SCAN_CHUNKED_MIN && gpu_scan_takes_chunks(p, y, x, params);
         if constexpr (std::is_same<T, __nv_bfloat16>::value)
             if (a.chunked) gpu_scan_chunks(g, a, spans);

@@ -61,10 +61,35 @@ __device__ static inline float scan_skip(const proa_state_space &p, int h)
     return p.skip ? p.skip[h] : 0.0f;
 }
 
+enum { SCAN_ROWS = 16 /* of a tile in shared memory */ };
+
+/* The rows of a tile: B and C, how far the state goes, and what is left of it. */
+template <int DK> struct scan_tile {
+    float b[SCAN_ROWS][DK], c[SCAN_ROWS][DK], step[SCAN_ROWS], decay[SCAN_ROWS];
+};
+
+/* B and C of rows [0, n) of a tile, by all threads; zeros behind dk. */
+template <int DK, typename T>
+__device__ static inline void scan_load_params(scan_tile<DK> &tile, const scan_args<T> &a, int64_t row, int n,
+                                               int h)
+{
+    const int dk = (int)a.p.state_dim, groups = (int)a.p.groups, group = h / ((int)a.p.heads / groups);
+    for (int at = threadIdx.x; at < n * DK; at += blockDim.x) {
+        const int i = at / DK, k = at % DK;
+        const T *b = a.params + (row + i) * a.params_row + group * dk;
+        tile.b[i][k] = k < dk ? gpu_to_f32(b[k]) : 0.0f;
+        tile.c[i][k] = k < dk ? gpu_to_f32(b[groups * dk + k]) : 0.0f;
+    }
+}
+
 /* bf16 with a decay for each head, states of 64, 128 or 256 rows, values of a multiple of 16, rows that can be read by
  * 16 bytes (scan_chunk.cu). */
 bool gpu_scan_takes_chunks(const proa_state_space *p, proa_view y, proa_view x, proa_view params);
 /* The spans of at least SCAN_CHUNKED_MIN rows. */
 void gpu_scan_chunks(gpu *g, const scan_args<__nv_bfloat16> &a, const proa_spans *spans);
+/* All spans, by channel (scan_channel.cu). */
+void gpu_scan_channels(gpu *g, const scan_args<float> &a, const proa_spans *spans);
+void gpu_scan_channels(gpu *g, const scan_args<__half> &a, const proa_spans *spans);
+void gpu_scan_channels(gpu *g, const scan_args<__nv_bfloat16> &a, const proa_spans *spans);
 
 #endif
