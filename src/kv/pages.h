@@ -51,7 +51,8 @@ struct proa_kv_pages {
 };
 
 /* What a pool holds for each token: keys and values [layers][kv_heads][head_dim], and behind them those of layers whose
- * heads have another shape (Gemma 4), [other_layers][other_kv_heads][other_head_dim]. */
+ * heads have another shape (Gemma 4), or the keys of an indexer (DeepSeek V3.2), those of two model layers in one,
+ * [other_layers][other_kv_heads][other_head_dim]. */
 typedef struct proa_kv_shape {
     int32_t layers;
     int64_t kv_heads, head_dim;

@@ -67,7 +67,6 @@ typedef struct proa_config {
     /* latent attention (MLA): the sizes of q's low rank (0: none), of the latent keys, of a head's query and key
      * without and with position, of its value. head_dim is kv_lora + qk_rope then, and there is one key head */
     int64_t q_lora, kv_lora, qk_nope, qk_rope, v_dim;
-    double latent_eps; /* of the norms of both low ranks */
     /* Sparse attention (DeepSeek V3.2): an indexer of index_heads heads of index_dim numbers picks for each row the
      * index_topk keys that it sees; 0: it sees all. picking_layers[layer]: whether the layer has an indexer, else it
      * sees what the last layer before it that has one has picked; NULL: all have. index_pairs: its positions rotate
