@@ -160,8 +160,9 @@ def convert(source, out):
             add_mixers_of_next_tokens(pathlib.Path(folder), config)
         if out.parent.name == "gguf_exaone":
             name_as_exaone(pathlib.Path(folder), config)
-        if config["model_type"] == "gemma3_text":  # its converter counts the tokens
-            vocabulary = {"model": {"vocab": list(range(config["vocab_size"]))}, "added_tokens": []}
+        if config["model_type"].startswith(("gemma3", "gemma4")):  # their converters count the tokens
+            text = config.get("text_config", config)
+            vocabulary = {"model": {"vocab": list(range(text["vocab_size"]))}, "added_tokens": []}
             (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(vocabulary))
         (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
         loaded = ModelBase.load_hparams(pathlib.Path(folder), False)

@@ -119,7 +119,8 @@ static bool has_layer(const proa_name *row)
 /* Whether the row adds rows to its slot in that layer. */
 static bool row_applies(const proa_bound *t, const proa_name *row, int64_t layer)
 {
-    return proa_name_applies(row, &t->config, has_layer(row) ? layer : PROA_SOME_LAYER);
+    return !(row->flags & PROA_UNUSED) &&
+           proa_name_applies(row, &t->config, has_layer(row) ? layer : PROA_SOME_LAYER);
 }
 
 /* Whether a beginning and a rest make the name. */
@@ -142,11 +143,12 @@ static bool is_name_of(const proa_arch *arch, const proa_name *row, const char *
     return false;
 }
 
-/* The first row of that name; filled: the same with the layer's number (T5's position biases are of layer 0 alone). */
-static const proa_name *find_row(const proa_bound *t, const char *name, const char *filled)
+/* The first row of that name in the layer; filled: the same with the layer's number (T5's position biases are of layer
+ * 0 alone). */
+static const proa_name *find_row(const proa_bound *t, const char *name, const char *filled, int64_t layer)
 {
     for (const proa_name *row = t->arch->names; row->name; row++) {
-        if (!row_applies(t, row, PROA_SOME_LAYER)) continue;
+        if (!row_applies(t, row, layer)) continue;
         if (is_name_of(t->arch, row, name) || is_name_of(t->arch, row, filled)) return row;
     }
     return NULL;
@@ -182,6 +184,17 @@ static int64_t place_rows(const proa_bound *t, const proa_name *row, int64_t lay
     return all;
 }
 
+/* Rows of the slot that the row's tensor makes a second time (keys that are values). */
+static int64_t rows_again(const proa_bound *t, const proa_name *row, int64_t layer)
+{
+    int64_t rows = 0;
+    for (const proa_name *other = row + 1; other->name; other++)
+        if (other->slot == row->slot && other->flags & PROA_SHARED && strcmp(other->name, row->name) == 0 &&
+            row_applies(t, other, layer))
+            rows += rows_of(other, &t->config, layer);
+    return rows;
+}
+
 /* Rows before that of position 0, which the model's table of positions has and the class has not. */
 static int64_t rows_before(const proa_bound *t, const proa_name *row)
 {
@@ -209,7 +222,7 @@ bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, i
 {
     char filled[PROA_TENSOR_NAME_MAX + 1];
     fill_layer(filled, name, layer);
-    const proa_name *row = find_row(t, name, filled);
+    const proa_name *row = find_row(t, name, filled, layer);
     if (row && row->flags & PROA_OF_HEADS) row = row_of_part(row, part), part = 0, parts = 1;
     if (!row || !row_applies(t, row, layer) || layer >= t->params[row->stack].layers) return false;
     const proa_params *stack = &t->params[row->stack];
@@ -221,7 +234,7 @@ bool proa_bound_find(proa_bound *t, const char *name, int64_t layer, int part, i
     *out = (proa_bound_tensor){.param = param, .name = row, .rows = rows, .experts = param->experts};
     out->first = first + before + from;
     out->cols = row->role == PROA_ROLE_VECTOR ? 0 : param->cols;
-    t->found[row->stack][at * PROA_SLOT_COUNT + row->slot] += rows + before;
+    t->found[row->stack][at * PROA_SLOT_COUNT + row->slot] += rows + before + rows_again(t, row, layer);
     return true;
 }
 
@@ -314,12 +327,14 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(query_scale.length) F(query_scale.offset) F(bidirectional) F(layer_scaled) \
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain) F(step_rank) F(recall_sigmoid) F(gates_apart) F(negative_eigen) F(channel_decays) \
-    F(gate_rank)
+    F(gate_rank) \
+    F(layer_input) F(streams) F(laurel) F(k_is_v) F(other_head_dim) F(other_kv_heads)
 #define FACTORS(F) \
     F(norm_eps) F(latent_eps) F(mask_keep) F(recall_eps) F(decay_floor) \
     F(attention_scale) F(logit_scale) F(embed_scale) F(residual_scale) F(attention_cap) F(logit_cap) \
     F(qkv_clip) F(stream_scale) F(alibi_max) F(alibi_scale) F(expert_limit) F(expert_offset) \
     F(query_scale.beta) F(params_eps) F(step_min) F(step_max) F(router.scale) F(factors.mix) F(factors.mix_out) \
+    F(factors.router) F(factors.layer_project) F(factors.stream_router) F(layer_embed_scale) \
     F(factors.attention_out) F(factors.ffn_up) F(factors.ffn_out) F(factors.parts[0]) F(factors.parts[1]) \
     F(factors.parts[2]) F(factors.parts[3]) F(factors.parts[4])
 /* clang-format on */
@@ -360,9 +375,40 @@ static proa_status compare_rope(const proa_rope_params *a, const proa_rope_param
     return PROA_OK;
 }
 
+/* Thresholds of gates: the format has them as f32. */
+static bool same_threshold(const proa_config *a, const proa_config *b, int64_t layer)
+{
+    bool has = proa_config_has_threshold(a, layer);
+    if (has != proa_config_has_threshold(b, layer)) return false;
+    return !has || fabs(a->deviations[layer] - b->deviations[layer]) <= 1e-5;
+}
+
+static proa_status compare_shapes(const proa_config *a, const proa_config *b, int64_t layer, const char *what,
+                                  proa_err *err)
+{
+    const struct {
+        const char *of;
+        int64_t is, read;
+    } list[] = {
+        {"head size", proa_config_head_dim(a, layer), proa_config_head_dim(b, layer)},
+        {"key-value heads", proa_config_kv_heads(a, layer), proa_config_kv_heads(b, layer)},
+        {"FFN size", proa_config_ffn(a, layer), proa_config_ffn(b, layer)},
+        {"source of keys and values", proa_config_kv_source(a, layer), proa_config_kv_source(b, layer)},
+    };
+    for (size_t i = 0; i < PROA_COUNT(list); i++)
+        if (list[i].is != list[i].read)
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "%s cannot say that of layer %lld the %s is %lld: it would be read as %lld", what,
+                             (long long)layer, list[i].of, (long long)list[i].is, (long long)list[i].read);
+    if (same_threshold(a, b, layer)) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "%s cannot say which gates of layer %lld are left out", what,
+                     (long long)layer);
+}
+
 static proa_status compare_layers(const proa_config *a, const proa_config *b, const char *what, proa_err *err)
 {
     for (int64_t i = 0; i < a->layers; i++) {
+        PROA_TRY(compare_shapes(a, b, i, what, err));
         if (proa_config_rotates(a, i) != proa_config_rotates(b, i))
             return PROA_FAIL(err, UNSUPPORTED, "%s cannot say that layer %lld %s rotary positions", what,
                              (long long)i, proa_config_rotates(a, i) ? "has" : "has no");
@@ -389,7 +435,9 @@ static int64_t rows_expected(const proa_bound *t, const proa_config *c, int stac
     int64_t rows = 0;
     for (const proa_name *row = t->arch->names; row->name; row++) {
         bool of_layer = layer < t->params[stack].layers;
-        if ((int)row->stack != stack || (int)row->slot != slot || has_layer(row) != of_layer) continue;
+        if (row->flags & PROA_UNUSED || (int)row->stack != stack || (int)row->slot != slot ||
+            has_layer(row) != of_layer)
+            continue;
         if (!proa_name_applies(row, c, of_layer ? layer : PROA_SOME_LAYER)) continue;
         *(row->flags & PROA_IF(PRESENT) ? optional : &rows) += rows_of(row, c, layer);
     }
@@ -405,8 +453,8 @@ static proa_status compare_weights(const proa_bound *t, const proa_config *read,
                 int64_t optional = 0, rows = rows_expected(t, read, s, layer, slot, &optional);
                 const proa_param *p = proa_params_at(&t->params[s], layer, (proa_weight_slot)slot);
                 int64_t have = p->parts ? p->rows : 0;
-                if (slot == PROA_SLOT_POSITIONS && have)
-                    continue; /* some readers assume a number of positions */
+                if ((slot == PROA_SLOT_POSITIONS || slot == PROA_SLOT_LAYER_TOKENS) && have)
+                    continue; /* some readers assume a number of positions; a row for each token is written */
                 if (have == rows || (optional && have == rows + optional)) continue;
                 if (have && is_found_elsewhere(t, p)) continue; /* a head tied by its numbers */
                 return PROA_FAIL(
@@ -456,7 +504,7 @@ proa_status proa_bound_compare(const proa_bound *t, const proa_config *read, con
     if (!near_to(c->member, read->member)) return fail_differs(what, #member, c->member, read->member, err);
     FACTORS(FACTOR)
 #undef FACTOR
-    PROA_TRY(compare_rope(&c->rope, &read->rope, c->rotary_dim, what, err));
+    PROA_TRY(compare_rope(&c->rope, &read->rope, proa_config_rotary_dim(c, false), what, err));
     PROA_TRY(compare_rope(&c->local_rope, &read->local_rope, c->rotary_dim, what, err));
     PROA_TRY(compare_layers(c, read, what, err));
     PROA_TRY(compare_weights(t, read, what, err));

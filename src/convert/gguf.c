@@ -31,6 +31,9 @@ static const struct format {
 typedef struct tensor {
     const char *name;
     proa_bound_tensor from;
+    const proa_bound_tensor *parts; /* of PARTS: [part_count] instead of `from`, which is the first of them */
+    int64_t part_count;
+    bool zeros;          /* instead: of a layer that has no such tensor */
     const float *values; /* instead: numbers that are computed (rotary factors) */
     proa_gguf_use use;
     int form;                   /* of proa_gguf_form */
@@ -113,10 +116,19 @@ static void add_one(writer *w, tensor t)
     w->tensors[w->count++] = t;
 }
 
+/* Rows of each matrix in the file. A table of inputs of layers has one for each token there: the first one again for
+ * those that the class has no row for. */
+static int64_t file_rows(const writer *w, const tensor *t)
+{
+    bool by_token = t->from.name && t->from.name->slot == PROA_SLOT_LAYER_TOKENS;
+    return by_token ? w->bound.config.vocab : t->from.rows;
+}
+
 static void set_shape(const writer *w, tensor *t)
 {
     const proa_bound_tensor *f = &t->from;
-    int64_t rows = f->rows, groups = t->form & PROA_GGUF_BY_GROUPS ? w->bound.config.key_heads : 0;
+    if (t->parts) t->shape[t->rank++] = t->part_count;
+    int64_t rows = file_rows(w, t), groups = t->form & PROA_GGUF_BY_GROUPS ? w->bound.config.key_heads : 0;
     if (f->experts) t->shape[t->rank++] = f->experts;
     if (groups) t->shape[t->rank++] = groups, rows /= groups;
     if (t->use != PROA_GGUF_ROW || rows != 1) t->shape[t->rank++] = rows;
@@ -137,7 +149,7 @@ static proa_status set_rotation(const writer *w, tensor *t)
 /* Undoes the load action of a tensor that is written as the class's own file has it. */
 static proa_status set_stored_rows(writer *w, tensor *t)
 {
-    if (t->use != PROA_GGUF_STORED) return PROA_OK;
+    if (t->use != PROA_GGUF_STORED || t->from.name->load == PROA_LOAD_SPREAD) return PROA_OK;
     int64_t rows = t->from.rows, *stored = PROA_ARENA_NEW(&w->bound.arena, int64_t, rows);
     for (int64_t i = 0; i < rows; i++) stored[i] = -1;
     for (int64_t i = 0; i < rows; i++) {
@@ -194,6 +206,35 @@ static int parts_of(const proa_gguf_arch *arch, const char *hf, size_t base)
     return parts;
 }
 
+/* Tensors of the class as matrices of one tensor. */
+static void add_parts(writer *w, const proa_gguf_name *entry, const char *ending)
+{
+    enum { PARTS_MAX = 16 };
+    proa_bound_tensor *parts = PROA_ARENA_NEW(&w->bound.arena, proa_bound_tensor, PARTS_MAX);
+    tensor t = {.use = entry->use, .form = entry->form, .parts = parts};
+    while (t.part_count < PARTS_MAX) {
+        const char *hf = fill_name(w, entry->hf, ending, t.part_count);
+        if (!proa_bound_find(&w->bound, hf, -1, 0, 1, &parts[t.part_count])) break;
+        t.part_count++;
+    }
+    if (t.part_count == 0) return;
+    t.from = parts[0];
+    t.name = fill_name(w, entry->gguf, ending, 0);
+    set_shape(w, &t);
+    add_one(w, t);
+}
+
+/* The tensor, or of an entry that every layer has zeros in the place of it. */
+static bool find_tensor(writer *w, tensor *t, const char *hf, int64_t layer, int part, int parts)
+{
+    if (proa_bound_find(&w->bound, hf, layer, part, parts, &t->from)) {
+        if (t->from.name->load == PROA_LOAD_SPREAD) t->from.rows = 1;
+        return true;
+    }
+    t->zeros = t->form & PROA_GGUF_EVERY_LAYER && layer > 0;
+    return t->zeros && proa_bound_find(&w->bound, hf, 0, part, parts, &t->from);
+}
+
 /* The tensor of a layer by one entry and one ending (which is empty where the entry has it in its names). */
 static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char *ending, int64_t layer)
 {
@@ -201,10 +242,10 @@ static proa_status add_entry(writer *w, const proa_gguf_name *entry, const char 
     const char *mark = strchr(entry->hf, '#');
     size_t base = mark ? (size_t)(mark - entry->hf) : strlen(entry->hf);
     int part = mark ? mark[1] - '1' : 0; /* the tables number few parts, from #2 on */
+    if (entry->use == PROA_GGUF_PARTS) return add_parts(w, entry, ending), PROA_OK;
     tensor t = {.use = entry->use, .form = entry->form, .factors = w->arch->baked ? &w->model : NULL};
     snprintf(hf, sizeof hf, "%.*s%s", (int)base, entry->hf, ending);
-    if (!proa_bound_find(&w->bound, hf, layer, part, parts_of(w->arch, entry->hf, base), &t.from))
-        return PROA_OK;
+    if (!find_tensor(w, &t, hf, layer, part, parts_of(w->arch, entry->hf, base))) return PROA_OK;
     if (t.use == PROA_GGUF_UNWRITTEN) return PROA_OK; /* it counts as found */
     t.name = fill_name(w, entry->gguf, ending, layer);
     set_shape(w, &t);
@@ -220,13 +261,14 @@ static bool is_whole(const proa_gguf_name *n)
 {
     proa_str s = proa_str_c(n->gguf);
     if (n->form & PROA_GGUF_NO_ENDING) return true;
-    return proa_str_ends(s, proa_str_c(".weight")) || proa_str_ends(s, proa_str_c(".bias"));
+    return proa_str_ends(s, proa_str_c(".weight")) || proa_str_ends(s, proa_str_c(".bias")) ||
+           proa_str_ends(s, proa_str_c(".scale"));
 }
 
 static void add_rope(writer *w, const proa_gguf_name *entry)
 {
     float values[PROA_HEAD_DIM_MAX / 2];
-    int64_t n = w->bound.config.rotary_dim / 2;
+    int64_t n = proa_config_rotary_dim(&w->bound.config, false) / 2;
     if (!proa_gguf_rope_tensor(values, entry->gguf, &w->bound.config)) return;
     float *kept = PROA_ARENA_NEW(&w->bound.arena, float, n);
     memcpy(kept, values, (size_t)n * sizeof *kept);
@@ -465,8 +507,10 @@ static void put_form(const tensor *t, float *row, int64_t n)
 /* Row r of a matrix as it is stored. */
 static void put_row(const tensor *t, int64_t r, float *row, unsigned char *out)
 {
-    int64_t expert = r / t->from.rows, in_expert = r % t->from.rows;
-    in_expert = slot_row(t, in_expert);
+    int64_t rows = t->rank < 2 ? 1 : t->shape[t->rank - 2], expert = r / rows, in_expert = r % rows;
+    tensor part = *t;
+    if (t->parts) part.from = t->parts[expert], t = &part, expert = 0;
+    in_expert = in_expert < t->from.rows ? slot_row(t, in_expert) : 0;
     if (t->encoding != PROA_ENCODING_PLAIN) {
         put_blocks(t, expert, in_expert, out);
         return;
@@ -496,6 +540,10 @@ static void fill_item(void *context, int64_t item, int64_t from, int64_t bytes, 
     const tensor *t = &w->tensors[item];
     if (t->values) {
         memcpy(out, (const char *)t->values + from, (size_t)bytes);
+        return;
+    }
+    if (t->zeros) {
+        memset(out, 0, (size_t)bytes); /* of each type the number 0 */
         return;
     }
     float *row = proa_malloc((size_t)t->cols * sizeof *row);
@@ -537,13 +585,21 @@ static proa_status write_file(writer *w, proa_err *err)
 
 /* ---- the whole ---- */
 
+/* Whether an architecture of the model's class has its BPE over UTF-8 by the ranks of merges. */
+static bool has_ranked_merges(const writer *w)
+{
+    for (const proa_gguf_arch *a = proa_gguf_archs; a->name; a++)
+        if (a->ranked_merges && proa_bound_class(a->hf) == w->bound.source) return true;
+    return false;
+}
+
 static proa_status write_model(writer *w, proa_err *err)
 {
     const char *out = w->job->out;
     if (proa_dir_exists(out)) return PROA_FAIL(err, EXISTS, "'%s' is a folder: a GGUF file is one file", out);
     if (proa_file_exists(out) && !w->job->overwrite)
         return PROA_FAIL(err, EXISTS, "'%s' exists: name another, or use --overwrite", out);
-    PROA_TRY(proa_gguf_put_tokenizer(&w->tokenizer, w->job->files, &w->bound.config, err));
+    PROA_TRY(proa_gguf_put_tokenizer(&w->tokenizer, w->job->files, &w->bound.config, has_ranked_merges(w), err));
     PROA_TRY(choose_arch(w, err));
     return write_file(w, err);
 }

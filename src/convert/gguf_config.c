@@ -37,6 +37,7 @@ static const struct member {
     WHOLE("attention.key_length", head_dim),
     WHOLE("attention.sliding_window", window),
     WHOLE("expert_count", experts),
+    WHOLE("embedding_length_per_layer_input", layer_input),
     WHOLE("decoder_start_token_id", decoder_start),
     WHOLE("attention.relative_buckets_count", rel_buckets),
     NUMBER("attention.clamp_kqv", qkv_clip),
@@ -138,6 +139,14 @@ static bool sees_both_sides(const proa_bound *t)
            (t->config.bidirectional || !t->arch->stacks[PROA_STACK_ENCODER].causal);
 }
 
+/* Layers that read the keys and values of earlier ones. */
+static int64_t shared_layers(const proa_config *c)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->layers; i++) n += !proa_config_owns_kv(c, i);
+    return n;
+}
+
 static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key *key)
 {
     const proa_config *c = &t->config;
@@ -150,6 +159,8 @@ static optional_number find_by_meaning(const proa_bound *t, const proa_gguf_key 
         return (optional_number){c->window_used, 2.0 * (double)(c->window - 1)};
     if (c->step_rank && strcmp(key->gguf, "ssm.time_step_rank") == 0)
         return (optional_number){true, (double)c->step_rank};
+    if (strcmp(key->gguf, "attention.shared_kv_layers") == 0)
+        return (optional_number){true, (double)shared_layers(c)};
     if (strcmp(key->hf, "logits_scaling") == 0) return (optional_number){true, 1 / c->logit_scale};
     for (size_t i = 0; i < PROA_COUNT(members); i++)
         if (strcmp(members[i].gguf, key->gguf) == 0)
@@ -245,13 +256,20 @@ static void put_labels(proa_gguf_values *v, const proa_gguf_arch *arch, const pr
     }
 }
 
+static void put_sizes_of_ffns(proa_gguf_values *v, const char *full, const proa_config *c)
+{
+    proa_gguf_value_array(v, full, PROA_GGUF_U32, c->layers);
+    for (int64_t i = 0; i < c->layers; i++) proa_gguf_put_u32(&v->bytes, (uint32_t)proa_config_ffn(c, i));
+}
+
 /* By layer: those without FFN have none. llama.cpp wants the number, and that of heads, of a model that has none of
  * them. */
 static void put_ffn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     char full[KEY_BYTES];
     full_key(full, arch, "feed_forward_length");
-    if (!arch->ffn_list) put_whole(v, arch, "feed_forward_length", c->ffn);
+    if (c->ffn_sizes) put_sizes_of_ffns(v, full, c);
+    else if (!arch->ffn_list) put_whole(v, arch, "feed_forward_length", c->ffn);
     if (c->layers > 0 && !proa_config_has_ffn(c, -1)) proa_gguf_value_u32(v, full, 0);
     if (arch->ffn_list) proa_gguf_value_array(v, full, PROA_GGUF_U32, c->layers);
     for (int64_t i = 0; i < c->layers && arch->ffn_list; i++) {
@@ -262,15 +280,45 @@ static void put_ffn(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_
         proa_gguf_value_u32(v, full_key(full, arch, "attention.head_count"), 0);
 }
 
+/* Heads: the keys are those of layers without a window, where others have another shape (Gemma 4). */
+static void put_heads(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    int64_t head_dim = c->other_heads ? c->other_head_dim : c->head_dim;
+    put_whole(v, arch, "attention.key_length", head_dim);
+    put_whole(v, arch, "attention.value_length", c->kv_lora ? c->kv_lora : head_dim);
+    if (!c->other_heads) {
+        put_whole(v, arch, "attention.head_count_kv", c->kv_heads);
+        return;
+    }
+    put_whole(v, arch, "attention.key_length_swa", c->head_dim);
+    put_whole(v, arch, "attention.value_length_swa", c->head_dim);
+    put_whole(v, arch, "rope.dimension_count_swa", c->rotary_dim);
+    proa_gguf_value_array(v, full_key(full, arch, "attention.head_count_kv"), PROA_GGUF_U32, c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        proa_gguf_put_u32(&v->bytes, (uint32_t)proa_config_kv_heads(c, i));
+    proa_gguf_value_f32(v, full_key(full, arch, "final_logit_softcapping"), c->logit_cap); /* 0 is none */
+}
+
+/* Gates that are left out, in standard deviations from their mean; -infinity: none. */
+static void put_thresholds(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
+{
+    char full[KEY_BYTES];
+    if (!c->deviations) return;
+    proa_gguf_value_array(v, full_key(full, arch, "activation_sparsity_scale"), PROA_GGUF_F32, c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        proa_gguf_put_u32(&v->bytes, proa_f32_bits((float)c->deviations[i]));
+    proa_gguf_value_f32(v, full_key(full, arch, "final_logit_softcapping"), c->logit_cap);
+}
+
 static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const proa_config *c)
 {
     bool decoder = c->layers > 0;
     char full[KEY_BYTES];
     put_whole(v, arch, "vocab_size", c->vocab);
     put_ffn(v, arch, c);
-    put_whole(v, arch, "attention.head_count_kv", c->kv_heads);
-    put_whole(v, arch, "attention.key_length", c->head_dim);
-    put_whole(v, arch, "attention.value_length", c->kv_lora ? c->kv_lora : c->head_dim);
+    put_heads(v, arch, c);
+    put_thresholds(v, arch, c);
     put_latent(v, arch, c);
     put_weighing(v, arch, c);
     put_whole(v, arch, "expert_feed_forward_length", c->experts ? c->expert_ffn : 0);
@@ -349,7 +397,7 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
 {
     const proa_rope_params *r = &c->rope;
     if (r->theta == 0 || c->rotary_dim == 0) return;
-    put_whole(v, arch, "rope.dimension_count", c->rotary_dim);
+    put_whole(v, arch, "rope.dimension_count", proa_config_rotary_dim(c, false));
     put_number(v, arch, "rope.freq_base", r->theta);
     put_number(v, arch, "rope.freq_base_swa", c->local_rope.theta);
     switch (r->kind) {
@@ -363,7 +411,7 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
         put_whole(v, arch, "rope.scaling.original_context_length", r->original);
         put_number(v, arch, "rope.scaling.attn_factor", r->scale);
         break;
-    case PROA_ROPE_PROPORTIONAL: /* of no model that is written */
+    case PROA_ROPE_PROPORTIONAL:
     case PROA_ROPE_PLAIN:
     case PROA_ROPE_LLAMA3: /* a tensor of divisors */
     case PROA_ROPE_DYNAMIC: break;
@@ -382,10 +430,19 @@ static float divisor_of(float plain, float scaled)
     return best;
 }
 
+/* 1 for pairs that rotate, 1e30 for the others. */
+static void fill_turning(float *out, const proa_rope_params *r, int64_t n)
+{
+    float frequency[PROA_HEAD_DIM_MAX / 2];
+    proa_rope_inv_freq(r, 2 * n, false, frequency);
+    for (int64_t i = 0; i < n; i++) out[i] = frequency[i] > 0 ? 1 : 1e30F;
+}
+
 bool proa_gguf_rope_tensor(float *out, const char *name, const proa_config *c)
 {
     const proa_rope_params *r = &c->rope;
-    int64_t n = c->rotary_dim / 2;
+    int64_t n = proa_config_rotary_dim(c, false) / 2;
+    if (c->other_heads && strcmp(name, "rope_freqs") == 0) return fill_turning(out, r, n), true;
     if (r->kind == PROA_ROPE_LLAMA3 && strcmp(name, "rope_freqs") == 0) {
         proa_rope_params plain = {.kind = PROA_ROPE_PLAIN, .theta = r->theta};
         float frequency[PROA_HEAD_DIM_MAX / 2];

@@ -18,6 +18,7 @@ typedef struct writer {
     proa_tokenizer_parts parts;
     int32_t rows; /* of the embedding table: as many tokens */
     const proa_config *c;
+    bool ranked;       /* merges of UTF-8 are written with their ranks */
     proa_json *config; /* tokenizer_config.json, or NULL */
     proa_arena arena;
     proa_err *err;
@@ -193,6 +194,16 @@ static proa_status put_spm(writer *w)
     return PROA_OK;
 }
 
+/* Merges of UTF-8 pieces by their ranks, which architectures with `merges` have: scores could not say all of them. */
+static proa_status put_ranked(writer *w)
+{
+    proa_gguf_value_str(w->v, "tokenizer.ggml.model", proa_str_c("gemma4"));
+    put_tokens(w);
+    put_merges(w);
+    put_flag(w, "add_space_prefix", w->parts.space_prefix);
+    return PROA_OK;
+}
+
 static proa_status put_unigram(writer *w)
 {
     float *scores = PROA_ARENA_NEW(&w->arena, float, w->rows);
@@ -224,7 +235,9 @@ static proa_status put_wordpiece(writer *w)
 static proa_status put_vocabulary(writer *w)
 {
     switch (w->parts.kind) {
-    case PROA_TOKENIZER_BPE: return w->parts.byte_level ? put_byte_level(w) : put_spm(w);
+    case PROA_TOKENIZER_BPE:
+        if (w->parts.byte_level) return put_byte_level(w);
+        return w->ranked ? put_ranked(w) : put_spm(w);
     case PROA_TOKENIZER_SPM_BPE: return put_spm(w);
     case PROA_TOKENIZER_UNIGRAM: return put_unigram(w);
     case PROA_TOKENIZER_WORDPIECE: return put_wordpiece(w);
@@ -364,7 +377,7 @@ static bool has_tokenizer(const proa_files *files)
 }
 
 proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const proa_files *files, const proa_config *c,
-                                    proa_err *err)
+                                    bool ranked, proa_err *err)
 {
     if (!has_tokenizer(files)) {
         proa_gguf_value_str(v, "tokenizer.ggml.model", proa_str_c("none"));
@@ -372,7 +385,8 @@ proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const proa_files *files
     }
     proa_tokenizer *tok = NULL;
     PROA_TRY(proa_tokenizer_open_files(&tok, files, err));
-    writer w = {.v = v, .files = files, .tok = tok, .rows = (int32_t)c->vocab, .c = c, .err = err};
+    writer w = {
+        .v = v, .files = files, .tok = tok, .rows = (int32_t)c->vocab, .c = c, .ranked = ranked, .err = err};
     proa_arena_init(&w.arena);
     proa_status status = write_all(&w);
     if (status == PROA_OK) status = proa_gguf_check_tokenizer(v, tok, err);

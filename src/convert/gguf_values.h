@@ -39,9 +39,10 @@ double proa_gguf_factor(const proa_config *c, const proa_bound_tensor *t, int64_
 /* The configuration of such weights. The head is no longer tied if it has another factor than the embeddings. */
 void proa_gguf_drop_factors(proa_config *c);
 /* gguf_tokenizer.c: tokenizer.*, as many tokens as the configuration has. Only the model "none" if the model has no
- * tokenizer. UNSUPPORTED says what the format cannot express. */
+ * tokenizer. ranked: BPE over UTF-8 is written by the ranks of its merges, as Gemma 4's, not by scores. UNSUPPORTED
+ * says what the format cannot express. */
 PROA_MUST_CHECK proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const proa_files *files,
-                                                    const proa_config *c, proa_err *err);
+                                                    const proa_config *c, bool ranked, proa_err *err);
 
 /* gguf_check.c: what the format cannot say shows when it is read back by this program's reader; UNSUPPORTED names it.
  * Compares sizes, factors and rotations with the model's. head: the file up to its data, then the tensors of rotary

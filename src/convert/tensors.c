@@ -295,12 +295,31 @@ static bool is_second_name(const lister *l, int64_t at)
     return false;
 }
 
+/* The layer in a tensor's name; -1: none. */
+static int64_t layer_of(const lister *l, const char *name)
+{
+    const char *at = l->out->arch ? strstr(name, "layers.") : NULL;
+    return at ? strtoll(at + 7, NULL, 10) : -1;
+}
+
+/* Of a layer that reads the keys and values of another one: files may have its own, which are of no use. */
+static bool is_unread(const lister *l, const char *name)
+{
+    int64_t layer = layer_of(l, name);
+    for (const proa_name *row = layer < 0 ? NULL : l->out->arch->names; row && row->name; row++) {
+        const char *mark = row->flags & PROA_UNUSED ? strstr(row->name, "%d") : NULL;
+        if (mark && proa_str_ends(proa_str_c(name), proa_str_c(mark + 2)) &&
+            proa_name_applies(row, &l->out->config, layer))
+            return true;
+    }
+    return false;
+}
+
 /* Layers behind the last one that predict further tokens: the file of a class has them, but in a layout of its own. */
 static bool is_of_unused_layer(const lister *l, const char *name)
 {
     const proa_config *c = &l->out->config;
-    const char *at = l->out->arch ? strstr(name, "layers.") : NULL;
-    int64_t layer = at ? strtoll(at + 7, NULL, 10) : -1;
+    int64_t layer = layer_of(l, name);
     return layer >= c->layers && layer < c->layers + c->unused_layers;
 }
 
@@ -308,7 +327,8 @@ static proa_status add_tensor(const lister *l, int64_t at)
 {
     const proa_weights_tensor *from = proa_weights_at(l->job->weights, at);
     if ((from->final && strchr(from->name, '#')) || is_second_name(l, at)) return PROA_OK;
-    if (from->final && !l->row[at] && is_of_unused_layer(l, from->name)) return PROA_OK;
+    bool unknown = from->final && !l->row[at];
+    if (unknown && (is_of_unused_layer(l, from->name) || is_unread(l, from->name))) return PROA_OK;
     proa_convert_tensor *t = &l->out->at[l->out->count++];
     *t = (proa_convert_tensor){.name = from->name, .row = l->row[at], .dtype = dtype_of(l, &from->source)};
     l->out->decoded |= !proa_tensor_source_is_float(&from->source);

@@ -22,6 +22,7 @@ REFUSED = {
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
     "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
     "lfm2": "mix.bias", "lfm2_moe": "router.scale",
+    "gemma4_biased": "self_attn.q_proj.bias",
     "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
 MIXERS = ["nemotron_h", "nemotron_h_moe", "nemotron_h_latent", "mamba2", "mamba", "falcon_mamba", "jamba", "jamba_dense"]
@@ -37,7 +38,7 @@ WRITTEN = [
         "llama4_usual", "mistral3", "olmoe_unclipped", "qwen2_vl", "qwen3_vl", "umt5", *MIXERS)],
     "arcee", "chatglm2", "chatglm3", "falcon_h1_normed", "mamba_biased", "glm", "glm4", "nemotron",
     "baichuan2_7b", "baichuan_7b", "bloom", "bloom_6heads", "byt5", "cohere", "deepseek_v2", "deepseek_v3", "falcon40b", "falcon7b", "gemma",
-    "gemma2_b", "gemma3", "gemma3_multimodal", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
+    "gemma2_b", "gemma3", "gemma3_multimodal", "gemma3n", "gemma4", "gemma4_moe", "gemma4_small", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone", "gguf_exaone4", "gguf_olmo3", "olmo3",
     "gguf_llama", "gguf_llama3", "gguf_minicpm", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
     "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "mixtral", "mpt", "mpt_clip", "mt5",
@@ -75,6 +76,68 @@ def test_logits_are_the_same_bits(name, tmp_path):
         assert np.abs(have - want).max() < limit * np.abs(want).max()
     else:
         assert (have == want).all(), np.abs(have - want).max()
+
+
+@pytest.mark.parametrize("name", ["gemma3n", "gemma4", "gemma4_moe", "gemma4_small"])
+def test_gemma_there_and_back(name, tmp_path):
+    """All tensors as they were: zeros of layers that share keys and values are left out again, the table grows."""
+    convert(convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32"), tmp_path / "hf")
+    want, have = ({t["name"].replace("language_model.", ""): t["shape"] for t in ok_json("inspect", model)["tensors"]}
+                  for model in (ARCH / name, tmp_path / "hf"))
+    table = "model.embed_tokens_per_layer.weight"
+    if name == "gemma3n":
+        assert (want.pop(table)[0], have.pop(table)[0]) == (180, 200)
+    assert have == {n: shape for n, shape in want.items() if "vision" not in n}
+
+
+@pytest.mark.parametrize("name", ["gemma3n", "gemma4_small"])
+def test_quantised_inputs_of_layers(name, tmp_path):
+    """Tables, stacked matrices and zeros of layers that share keys and values, where rows are no multiple of 32."""
+    ids, _ = case(name)
+    want = logits(ARCH / name, ids)
+    have = logits(convert(ARCH / name, tmp_path / "x.gguf", "--type", "q8_0"), ids)
+    assert 0 < np.abs(have - want).max() < 0.1 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("change", [
+    {"final_logit_softcapping": 9.0}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+                                                           "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}},
+    {"per_layer_config": {"1": {"head_dim": 24}, "3": {"head_dim": 24, "num_key_value_heads": 2}}}])
+def test_variants_of_gemma4(change, tmp_path):
+    shutil.copytree(ARCH / "gemma4_small", tmp_path / "m")
+    config = json.loads((tmp_path / "m/config.json").read_text())
+    (tmp_path / "m/config.json").write_text(json.dumps(config | change))
+    out = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
+    assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
+
+
+def patched(model, out, key, old, new):
+    """A file with other bytes behind a key."""
+    raw = bytearray(model.read_bytes())
+    at = raw.index(key) + len(key)
+    assert raw[at:at + len(old)] == old, raw[at:at + 32]
+    raw[at:at + len(old)] = new
+    out.write_bytes(raw)
+    return out
+
+
+def test_damaged_files_of_gemma(tmp_path):
+    def u32(*numbers):
+        return b"".join(n.to_bytes(4, "little") for n in numbers)
+
+    four = convert(ARCH / "gemma4_small", tmp_path / "4.gguf", "--type", "f32")
+    heads = u32(9, 4, 4, 0)  # array of u32: count
+    for key, old, new, error in (
+            (b"gemma4.attention.head_count_kv", heads + u32(2, 2), heads + u32(2, 0), "is 0 for layer 1"),
+            (b"gemma4.attention.head_count_kv", heads + u32(2, 2), heads + u32(2, 4), "for layer 3"),
+            (b"gemma4.feed_forward_length", heads + u32(40, 40, 80, 80), heads + u32(40, 40, 80, 90), "is 90 for layer 3"),
+            (b"gemma4.attention.shared_kv_layers", u32(4, 2), u32(4, 4), "4 of 4 layers")):
+        assert error in fails("inspect", patched(four, tmp_path / "x.gguf", key, old, new)), error
+    n = convert(ARCH / "gemma3n", tmp_path / "n.gguf", "--type", "f32")
+    floats = u32(9, 6, 4, 0)
+    error = fails("inspect", patched(n, tmp_path / "x.gguf", b"gemma3n.activation_sparsity_scale", floats + np.float32(0.52440047).tobytes(),
+                                     floats + np.float32(np.nan).tobytes()))
+    assert "numbers up to 10" in error
 
 
 def test_baichuan_13b(tmp_path):
@@ -278,6 +341,30 @@ def test_tokenizers_give_the_same_ids(kind, tmp_path, words_model):
     path = tmp_path / "prompts"
     path.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts()))
     assert results(out, path, *options) == results(model, path, *options)
+
+
+def test_ranked_merges_of_gemma4(tmp_path):
+    """BPE over UTF-8 whose merges keep their ranks: scores of pieces could not say them."""
+    folder = tmp_path / "m"
+    shutil.copytree(ARCH / "gemma4_small", folder)
+    special = ["<pad>", "<bos>", "<eos>", "<unk>", "<|turn>", "<turn|>"]
+    merges = [("b", "c"), ("\u2581", "t"), ("h", "e"), ("\u2581t", "he"), ("a", "b"), ("ab", "c"), ("a", "bc"), ("c", "a"), ("\n", "\n")]
+    pieces = [*special, "\u2581", "\n", *map(chr, range(33, 127)), *dict.fromkeys(a + b for a, b in merges)]
+    added = [{"id": i, "content": t, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+             for i, t in enumerate(special)]
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "added_tokens": added, "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+        "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False},
+        "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True,
+                  "vocab": {t: i for i, t in enumerate(pieces)}, "merges": [" ".join(m) for m in merges]}}))
+    template = "{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>", "chat_template": template}))
+    out = convert(folder, tmp_path / "x.gguf", "--type", "f32")
+    assert b"gemma4" in out.read_bytes().partition(b"tokenizer.ggml.model")[2][:24]
+    path = tmp_path / "prompts"
+    texts = ["abc cabca the  the", "<|turn>user\nabcab<turn|>\n\n\nx", " caf\u00e9 ", *prompts()]
+    path.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in texts))
+    assert results(out, path, "--max-tokens", "4") == results(folder, path, "--max-tokens", "4")
 
 
 def test_chat_template_is_kept(tmp_path):

@@ -18,7 +18,8 @@ typedef enum proa_gguf_use {
     PROA_GGUF_STORED, /* as the class's own file has it: load actions apply */
     PROA_GGUF_OLDER,  /* the same in files of older programs: it is read, not written */
     PROA_GGUF_EXPERTS, /* [experts, rows, cols]: one tensor of the class for each, by the second "%d" of its name */
-    PROA_GGUF_ROW, /* a vector that is a matrix of one row */
+    PROA_GGUF_PARTS, /* [parts, rows, cols]: tensors of the class, by the "%d" of their names, from 0 on */
+    PROA_GGUF_ROW,   /* a vector that is a matrix of one row */
     /* What value heads of recurrent layers have. The class has those of a key head side by side, the file the first one
      * of each key head, then the second ones, ... All rows, the rows behind those of the key heads, the columns. */
     PROA_GGUF_TILED_ROWS,
@@ -33,7 +34,8 @@ typedef enum proa_gguf_form {
     PROA_GGUF_NO_ENDING = 1, /* neither name has ".weight" or ".bias" */
     PROA_GGUF_COLUMN = 2,    /* a vector of the class as a matrix [n, 1] */
     PROA_GGUF_BY_GROUPS = 4, /* a vector of the class as a matrix with a row for each group of value heads */
-    PROA_GGUF_NEGATED_EXP = 8, /* -exp(number) of each number of the class */
+    PROA_GGUF_NEGATED_EXP = 8,  /* -exp(number) of each number of the class */
+    PROA_GGUF_EVERY_LAYER = 16, /* zeros in layers that have none, since llama.cpp wants one in each */
 } proa_gguf_form;
 
 /* A tensor without its ending (".weight", ".bias"), which stays; or with it, where the class has another one. "%d" is
@@ -64,6 +66,7 @@ typedef struct proa_gguf_arch {
     /* attention.recurrent_layers is a list; older files: all layers but every full_attention_interval-th recur */
     bool recurrent_list;
     bool baked; /* factors that the class has of its products are part of the file's weights (Falcon-H1) */
+    bool ranked_merges; /* BPE over UTF-8 has ranks of merges, not scores */
     bool rope_sections; /* rope.dimension_sections is required: of images' positions */
     const char *fixed;  /* members of config.json that are always the same; NULL: none */
     /* Whether this row is for the file, where several rows have one name; NULL: it is. */
@@ -87,8 +90,9 @@ extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[],
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
     proa_gguf_granite_moe_names[], proa_gguf_llama4_names[];
 extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
-extern const proa_gguf_name proa_gguf_olmo_names[];   /* norms without weights */
-extern const proa_gguf_name proa_gguf_olmo2_names[];  /* norms after them */
+extern const proa_gguf_name proa_gguf_gemma4_names[], proa_gguf_gemma3n_names[]; /* inputs of layers */
+extern const proa_gguf_name proa_gguf_olmo_names[];                              /* norms without weights */
+extern const proa_gguf_name proa_gguf_olmo2_names[];                             /* norms after them */
 extern const proa_gguf_name proa_gguf_phi2_names[], proa_gguf_phi3_names[], proa_gguf_starcoder2_names[];
 extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], proa_gguf_mpt_names[];
 extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];
@@ -117,6 +121,9 @@ PROA_MUST_CHECK proa_status proa_gguf_arch_number(double *out, const proa_gguf *
 /* rope.c: rope_theta and the scaling, from the metadata or from the tensors with factors. */
 PROA_MUST_CHECK proa_status proa_gguf_put_rope(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch,
                                                proa_err *err);
+/* The numbers of a vector of f32; NULL if it is not one that lies in the data. One of them. */
+const unsigned char *proa_gguf_f32_vector(const proa_gguf *g, const proa_gguf_tensor *t);
+float proa_gguf_f32_at(const unsigned char *data, int64_t i);
 /* recurrent.c: members of config.json of models with recurrent layers. */
 PROA_MUST_CHECK proa_status proa_gguf_finish_granite_hybrid(const proa_gguf *g, const proa_gguf_arch *arch,
                                                             proa_buf *json, proa_err *err);

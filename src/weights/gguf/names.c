@@ -277,6 +277,54 @@ const proa_gguf_name proa_gguf_gemma2_names[] = {
     T("ffn_norm",            "pre_feedforward_layernorm"),
     T("post_ffw_norm",       "post_feedforward_layernorm"),
     END};
+/* Without biases. Layers may have inputs of their own, from a table and a product. */
+#define GEMMA4 \
+    EMBEDDING_AND_NORM, ROPE_FACTORS, GATED_FFN, T("attn_q_norm", "self_attn.q_norm"), \
+    {"per_layer_token_embd", "model.embed_tokens_per_layer", 0, 0}, \
+    {"per_layer_model_proj", "model.per_layer_model_projection", 0, 0}, \
+    {"per_layer_proj_norm",  "model.per_layer_projection_norm", 0, 0}, \
+    T("attn_q.weight",       "self_attn.q_proj.weight"), \
+    T("attn_output.weight",  "self_attn.o_proj.weight"), \
+    T("inp_gate",            "per_layer_input_gate"), \
+    T("proj",                "per_layer_projection"), \
+    T("post_norm",           "post_per_layer_input_norm"), \
+    T("attn_norm",           "input_layernorm"), \
+    T("post_attention_norm", "post_attention_layernorm"), \
+    T("ffn_norm",            "pre_feedforward_layernorm"), \
+    T("post_ffw_norm",       "post_feedforward_layernorm")
+const proa_gguf_name proa_gguf_gemma4_names[] = {
+    GEMMA4,
+    T("attn_k.weight",       "self_attn.k_proj.weight"),
+    T("attn_v.weight",       "self_attn.v_proj.weight"),
+    T("attn_k_norm",         "self_attn.k_norm"),
+    USE(STORED, "layer_output_scale.weight", "layer_scalar"),
+    T("post_ffw_norm_1",     "post_feedforward_layernorm_1"),
+    T("pre_ffw_norm_2",      "pre_feedforward_layernorm_2"),
+    T("post_ffw_norm_2",     "post_feedforward_layernorm_2"),
+    T("ffn_gate_inp.scale",  "router.scale"),
+    T("ffn_gate_inp",        "router.proj"),
+    T("ffn_down_exps.scale", "router.per_expert_scale"),
+    T("ffn_gate_up_exps.weight", "experts.gate_up_proj"),
+    T("ffn_down_exps.weight", "experts.down_proj"),
+    USE(OLDER, "ffn_gate_exps.weight", "experts.gate_up_proj"),
+    USE(OLDER, "ffn_up_exps.weight",   "experts.gate_up_proj#2"),
+    END};
+const proa_gguf_name proa_gguf_gemma3n_names[] = {
+    GEMMA4,
+    FORM(PROA_GGUF_EVERY_LAYER, "attn_k.weight",      "self_attn.k_proj.weight"),
+    FORM(PROA_GGUF_EVERY_LAYER, "attn_v.weight",      "self_attn.v_proj.weight"),
+    FORM(PROA_GGUF_EVERY_LAYER, "attn_k_norm.weight", "self_attn.k_norm.weight"),
+    {"altup_proj",        "model.altup_projections.%d", PROA_GGUF_PARTS, 0},
+    {"altup_unembd_proj", "model.altup_unembed_projections.%d", PROA_GGUF_PARTS, 0},
+    T("altup_router_norm",   "altup.router_norm"),
+    T("altup_router",        "altup.modality_router"),
+    T("altup_predict_coef",  "altup.prediction_coefs"),
+    T("altup_correct_coef",  "altup.correction_coefs"),
+    T("altup_correct_scale.weight", "altup.correct_output_scale"),
+    T("laurel_l",            "laurel.linear_left"),
+    T("laurel_r",            "laurel.linear_right"),
+    T("laurel_post_norm",    "laurel.post_laurel_norm"),
+    END};
 const proa_gguf_name proa_gguf_olmo2_names[] = {
     LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K,
     T("post_attention_norm", "post_attention_layernorm"),

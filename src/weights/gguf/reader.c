@@ -149,12 +149,13 @@ static proa_status add_named(const gguf_file *f, const proa_gguf_tensor *t, cons
     return proa_weights_add_tensor(f->c->w, row, f->c->err);
 }
 
-/* A name of the class: its "%d" are the layer and the expert. */
+/* A name of the class: its "%d" are the layer and the expert. Outside of layers the only one is the expert. */
 static const char *fill_name(const gguf_file *f, const char *name, int64_t layer, int64_t expert, proa_str ending)
 {
     proa_arena *arena = &f->c->w->arena;
     const char *first = strstr(name, "%d"), *second = first ? strstr(first + 2, "%d") : NULL;
     if (!first) return proa_arena_printf(arena, "%s%.*s", name, (int)ending.len, ending.ptr);
+    if (layer < 0) layer = expert;
     if (!second)
         return proa_arena_printf(arena, "%.*s%lld%s%.*s", (int)(first - name), name, (long long)layer,
                                  first + 2, (int)ending.len, ending.ptr);
@@ -234,6 +235,7 @@ static proa_status add_entry(const gguf_file *f, const proa_gguf_tensor *t, cons
     switch (entry->use) {
     case PROA_GGUF_DROPPED:
     case PROA_GGUF_UNWRITTEN: return PROA_OK;
+    case PROA_GGUF_PARTS:
     case PROA_GGUF_EXPERTS: return add_experts(f, t, entry, layer, ending, s);
     case PROA_GGUF_ROTATED_Q: PROA_TRY(undo_rotation(f, t, f->c->heads, s)); break;
     case PROA_GGUF_ROTATED_K: PROA_TRY(undo_rotation(f, t, f->c->kv_heads, s)); break;
@@ -406,6 +408,21 @@ static proa_status read_later_parts(gguf_checkpoint *c, int32_t first)
 
 /* ---- the checkpoint ---- */
 
+/* Heads of keys and values; of a list those of the first layer with any. Where layers have other ones (Gemma 4), no
+ * rows are ordered by them. */
+static proa_status read_kv_heads(gguf_checkpoint *c)
+{
+    char full[96];
+    snprintf(full, sizeof full, "%s.attention.head_count_kv", c->arch->name);
+    const proa_gguf_value *v = proa_gguf_find(&c->first, full);
+    if (!v || v->type != PROA_GGUF_ARRAY)
+        return proa_gguf_arch_int(&c->kv_heads, &c->first, c->arch, "attention.head_count_kv", c->err);
+    for (int64_t i = 0, heads; i < v->count; i++)
+        if (proa_gguf_int_at(&heads, v, i) && heads > 0 && heads <= INT32_MAX)
+            return c->kv_heads = heads, PROA_OK;
+    return PROA_OK;
+}
+
 static proa_status read_heads(gguf_checkpoint *c)
 {
     const proa_gguf *g = &c->first;
@@ -413,7 +430,7 @@ static proa_status read_heads(gguf_checkpoint *c)
     PROA_TRY(proa_gguf_arch_int(&hidden, g, c->arch, "embedding_length", c->err));
     PROA_TRY(proa_gguf_arch_int(&c->heads, g, c->arch, "attention.head_count", c->err));
     c->kv_heads = c->heads;
-    PROA_TRY(proa_gguf_arch_int(&c->kv_heads, g, c->arch, "attention.head_count_kv", c->err));
+    PROA_TRY(read_kv_heads(c));
     c->head_dim = c->heads ? hidden / c->heads : 0;
     PROA_TRY(proa_gguf_arch_int(&c->head_dim, g, c->arch, "attention.key_length", c->err));
     c->value_dim = c->head_dim;

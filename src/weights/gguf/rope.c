@@ -4,8 +4,7 @@
 
 #include "base/checked.h"
 
-/* The numbers of a vector of f32; NULL if it is not one that lies in the data. */
-static const unsigned char *f32_vector(const proa_gguf *g, const proa_gguf_tensor *t)
+const unsigned char *proa_gguf_f32_vector(const proa_gguf *g, const proa_gguf_tensor *t)
 {
     int64_t room = g->len - g->data, bytes;
     if (t->rank != 1 || t->type != 0 || !proa_mul(t->shape[0], 4, &bytes)) return NULL;
@@ -13,7 +12,7 @@ static const unsigned char *f32_vector(const proa_gguf *g, const proa_gguf_tenso
     return g->bytes + g->data + t->offset;
 }
 
-static float f32_at(const unsigned char *data, int64_t i)
+float proa_gguf_f32_at(const unsigned char *data, int64_t i)
 {
     float value;
     memcpy(&value, data + 4 * i, sizeof value);
@@ -24,12 +23,12 @@ static float f32_at(const unsigned char *data, int64_t i)
 static proa_status put_divisors(proa_buf *json, const char *key, const proa_gguf *g,
                                 const proa_gguf_tensor *t, proa_err *err)
 {
-    const unsigned char *data = f32_vector(g, t);
+    const unsigned char *data = proa_gguf_f32_vector(g, t);
     if (!data || t->shape[0] < 1 || t->shape[0] > PROA_HEAD_DIM_MAX)
         return PROA_FAIL(err, CORRUPT, "%s: tensor '%.*s' is not a vector of 1 to %d F32", g->what,
                          (int)t->name.len, t->name.ptr, PROA_HEAD_DIM_MAX);
     for (int64_t i = 0; i < t->shape[0]; i++) {
-        double divisor = (double)f32_at(data, i);
+        double divisor = (double)proa_gguf_f32_at(data, i);
         if (!(divisor >= 1e-6 && divisor <= 1e6))
             return PROA_FAIL(err, INVALID, "%s: tensor '%.*s': number %lld is %g, must be 1e-6 to 1e6",
                              g->what, (int)t->name.len, t->name.ptr, (long long)i, divisor);

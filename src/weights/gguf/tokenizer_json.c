@@ -145,6 +145,14 @@ static void write_alphabet(proa_buf *out, bool raw)
                             : ",\n\"decoder\": {\"type\": \"ByteLevel\"}"));
 }
 
+/* Of UTF-8 for whose bytes there are no tokens. */
+static void write_unknown(proa_buf *out, const proa_gguf_vocab *v)
+{
+    proa_buf_printf(out, "\"unk_token\": ");
+    proa_buf_json_str(out, v->special[PROA_GGUF_UNK]);
+    proa_buf_printf(out, ", \"fuse_unk\": true, ");
+}
+
 void proa_gguf_write_bpe(proa_buf *out, const proa_gguf_vocab *v)
 {
     const proa_gguf_pretokenizer *pre = v->pre;
@@ -155,6 +163,7 @@ void proa_gguf_write_bpe(proa_buf *out, const proa_gguf_vocab *v)
     write_post_processor(out, v);
     proa_buf_printf(out, ",\n\"model\": {\"type\": \"BPE\", \"byte_fallback\": %s, \"ignore_merges\": %s, ",
                     pre->raw ? "true" : "false", pre->whole ? "true" : "false");
+    if (pre->raw && v->special[PROA_GGUF_UNK].ptr) write_unknown(out, v);
     write_vocab(out, v);
     write_merges(out, v);
     proa_buf_printf(out, "}}");

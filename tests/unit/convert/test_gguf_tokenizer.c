@@ -22,7 +22,7 @@ static void write_vocabulary(proa_buf *out, const proa_files *files, int64_t tok
     const proa_config c = {.vocab = tokens, .bos = -1, .pad = -1};
     proa_buf_init(&v.bytes, (size_t)PROA_ST_HEADER_BYTES_MAX);
     proa_gguf_value_str(&v, "general.architecture", proa_str_c("llama"));
-    if (proa_gguf_put_tokenizer(&v, files, &c, &err) != PROA_OK) fail_msg("%s", err.text);
+    if (proa_gguf_put_tokenizer(&v, files, &c, false, &err) != PROA_OK) fail_msg("%s", err.text);
     proa_gguf_put_vocabulary(out, &v);
     assert_false(out->full);
     proa_buf_release(&v.bytes);
