@@ -22,6 +22,7 @@ REFUSED = {
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
     "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
     "lfm2": "mix.bias", "lfm2_moe": "router.scale",
+    "afmoe": "self_attn.o_proj.bias", "exaone_moe": "layer 1 has no experts", "hy_v3": "self_attn.q_proj.bias",
     "gemma4_biased": "self_attn.q_proj.bias",
     "opt": "computes what a opt does", "qwen3_next": "mlp.gate_proj", "baichuan_13b": "rotary_dim",  # llama.cpp knows it by its 40 layers
 }
@@ -41,7 +42,7 @@ WRITTEN = [
     "gemma2_b", "gemma3", "gemma3_multimodal", "gemma3n", "gemma4", "gemma4_moe", "gemma4_small", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone", "gguf_exaone4", "gguf_olmo3", "olmo3",
     "gguf_llama", "gguf_llama3", "gguf_minicpm", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
-    "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "mixtral", "mpt", "mpt_clip", "mt5",
+    "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "minimax_m2", "mixtral", "mpt", "mpt_clip", "mt5",
     "olmo2", "phi", "phi3", "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen2_yarn", "qwen3", "qwen3_moe",
     "seed_oss", "stablelm", "starcoder2", "t5", "t5_v1_1",
 ]
@@ -157,30 +158,57 @@ def test_every_fourth_layer_of_command_r7b_is_global(tmp_path):
     assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
 
 
-def with_experts_everywhere(folder):
-    """Gives layer 1 of qwen3_next, whose FFN is dense, the experts of layer 0."""
+def edited(name, folder, config, renamed=lambda name: name):
+    """The golden `name` with other members of config.json. renamed: names of each tensor, or None to leave it out."""
+    shutil.copytree(ARCH / name, folder)
     raw = (folder / "model.safetensors").read_bytes()
     size = int.from_bytes(raw[:8], "little")
-    header, data, out = json.loads(raw[8:8 + size]), raw[8 + size:], b""
+    header, data, out, written = json.loads(raw[8:8 + size]), raw[8 + size:], b"", {}
     header.pop("__metadata__", None)
-    kept = {n: t for n, t in header.items() if ".layers.1.mlp." not in n}
-    written = {}
-    for name, tensor in [*kept.items(), *((n.replace(".0.mlp.", ".1.mlp."), t) for n, t in kept.items() if ".layers.0.mlp." in n)]:
-        part = data[slice(*tensor["data_offsets"])]
-        written[name] = tensor | {"data_offsets": [len(out), len(out) + len(part)]}
-        out += part
+    for own, tensor in header.items():
+        names = renamed(own)
+        for new in [names] if isinstance(names, str) else names or []:
+            part = data[slice(*tensor["data_offsets"])]
+            written[new] = tensor | {"data_offsets": [len(out), len(out) + len(part)]}
+            out += part
     text = json.dumps(written).encode()
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + out)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"mlp_only_layers": []}))
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | config))
+    return folder
 
 
-def test_qwen3_next(tmp_path):
-    """llama.cpp has experts in each layer."""
-    shutil.copytree(ARCH / "qwen3_next", tmp_path / "m")
-    with_experts_everywhere(tmp_path / "m")
-    want = logits(tmp_path / "m", range(20))
-    first = convert(tmp_path / "m", tmp_path / "x.gguf", "--type", "f32")
+def swapped(name):
+    """The FFNs of layers 0 and 1."""
+    at, other = (".layers.0.mlp.", ".layers.1.mlp.") if ".layers.0.mlp." in name else (".layers.1.mlp.", ".layers.0.mlp.")
+    return name.replace(at, other)
+
+
+def unbiased(name):
+    return None if name.endswith(".bias") and "self_attn" in name else name
+
+
+@pytest.mark.parametrize("name, config, renamed", [
+    ("afmoe", {"attention_bias": False, "layer_types": ["sliding_attention"] * 3}, unbiased),
+    ("exaone_moe", {"mlp_layer_types": ["dense", "sparse", "sparse"], "first_k_dense_replace": 1}, swapped),
+    ("exaone_moe", {"mlp_layer_types": ["dense", "sparse", "sparse"], "n_group": 1, "norm_topk_prob": False}, swapped),
+    ("hy_v3", {"attention_bias": False}, unbiased)], ids=lambda x: x if isinstance(x, str) else "")
+def test_mixtures_that_llama_cpp_computes(name, config, renamed, tmp_path):
+    """Goldens have biases, dense layers or windows that a file cannot say."""
+    model = edited(name, tmp_path / "m", config, renamed)
+    out = convert(model, tmp_path / "x.gguf", "--type", "f32")
+    assert (logits(out, range(20)) == logits(model, range(20))).all()
+
+
+def test_qwen3_next_with_experts_everywhere(tmp_path):
+    """llama.cpp has experts in each layer: here layer 1, whose FFN is dense, gets those of layer 0."""
+    def renamed(name):
+        if ".0.mlp." in name:
+            return [name, name.replace(".0.mlp.", ".1.mlp.")]
+        return None if ".layers.1.mlp." in name else name
+
+    model = edited("qwen3_next", tmp_path / "m", {"mlp_only_layers": []}, renamed)
+    want = logits(model, range(20))
+    first = convert(model, tmp_path / "x.gguf", "--type", "f32")
     assert np.abs(logits(first, range(20)) - want).max() < 1e-5 * np.abs(want).max()
     assert (logits(convert(first, tmp_path / "y.gguf", "--type", "f32"), range(20)) == logits(first, range(20))).all()
 

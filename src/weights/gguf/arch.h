@@ -89,6 +89,8 @@ extern const proa_gguf_name proa_gguf_seed_oss_names[], proa_gguf_glm_names[], p
 extern const proa_gguf_name proa_gguf_dots1_names[], proa_gguf_glm4_moe_names[], proa_gguf_ernie_moe_names[];
 extern const proa_gguf_name proa_gguf_hunyuan_names[], proa_gguf_hunyuan_moe_names[],
     proa_gguf_granite_moe_names[], proa_gguf_llama4_names[];
+extern const proa_gguf_name proa_gguf_minimax_names[], proa_gguf_afmoe_names[], proa_gguf_exaone_moe_names[],
+    proa_gguf_hy_v3_names[];
 extern const proa_gguf_name proa_gguf_gemma2_names[]; /* norms before and after attention and FFN */
 extern const proa_gguf_name proa_gguf_gemma4_names[], proa_gguf_gemma3n_names[]; /* inputs of layers */
 extern const proa_gguf_name proa_gguf_olmo_names[];                              /* norms without weights */

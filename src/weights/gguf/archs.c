@@ -199,6 +199,41 @@ static const proa_gguf_key lfm2_moe_keys[] = {
     {"expert_weights_norm", "norm_topk_prob", PROA_GGUF_KEY_BOOL, false}
 static const proa_gguf_key sigmoid_moe_keys[] = {
     LLAMA_KEYS, SIGMOID_KEYS, INTEGER("nextn_predict_layers", "num_nextn_predict_layers"), END};
+/* The same without groups, with the class's names of these. */
+#define CHOSEN_KEYS(dense, shared, scale, norm) \
+    SHARED_EXPERT_KEYS(dense, "moe_intermediate_size", shared), \
+    EXPERT_COUNTS("num_experts"), \
+    NUMBER ("expert_weights_scale",    scale), \
+    {"expert_weights_norm", norm, PROA_GGUF_KEY_BOOL, false}
+static const proa_gguf_key afmoe_keys[] = {
+    LLAMA_KEYS,
+    CHOSEN_KEYS("num_dense_layers", "num_shared_experts", "route_scale", "route_norm"),
+    INTEGER("attention.sliding_window", "sliding_window"),
+    END};
+static const proa_gguf_key exaone_moe_keys[] = {
+    LLAMA_KEYS,
+    CHOSEN_KEYS("first_k_dense_replace", "num_shared_experts", "routed_scaling_factor", "norm_topk_prob"),
+    INTEGER("expert_group_count",       "n_group"),
+    INTEGER("expert_group_used_count",  "topk_group"),
+    INTEGER("attention.sliding_window", "sliding_window"),
+    INTEGER("nextn_predict_layers",     "num_nextn_predict_layers"),
+    END};
+static const proa_gguf_key hy_v3_keys[] = {
+    LLAMA_KEYS,
+    EXPERT_COUNTS("num_experts"),
+    INTEGER("expert_feed_forward_length", "moe_intermediate_size"),
+    NUMBER ("expert_weights_scale",     "router_scaling_factor"),
+    {"expert_weights_norm", "route_norm", PROA_GGUF_KEY_BOOL, false},
+    INTEGER("nextn_predict_layers",     "num_nextn_predict_layers"),
+    END};
+static const proa_gguf_key minimax_keys[] = {
+    HF_SIZES,
+    INTEGER("attention.head_count_kv",  "num_key_value_heads"),
+    INTEGER("attention.key_length",     "head_dim"),
+    NUMBER ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+    EXPERT_COUNTS("num_local_experts"),
+    NEEDED ("expert_feed_forward_length", "intermediate_size"),
+    END};
 static const proa_gguf_key ernie_moe_keys[] = {
     LLAMA_KEYS,
     SHARED_EXPERT_KEYS("moe_layer_start_index", "moe_intermediate_size", "moe_num_shared_experts"),
@@ -372,6 +407,12 @@ const proa_gguf_arch proa_gguf_archs[] = {
      .recurrent_list = true, .rope_sections = true, FIXED("\"norm_topk_prob\": true")},
     {ROW("glm4moe",    "Glm4MoeForCausalLM",    sigmoid_moe, glm4_moe,  proa_gguf_finish_glm4_moe)},
     {ROW("dots1",      "Dots1ForCausalLM",      sigmoid_moe, dots1,     proa_gguf_finish_llama)},
+    {ROW("minimax-m2", "MiniMaxM2ForCausalLM",  minimax,    minimax,    proa_gguf_finish_minimax)},
+    {ROW("afmoe",      "AfmoeForCausalLM",      afmoe,      afmoe,      proa_gguf_finish_llama),
+     FIXED("\"mup_enabled\": true")},
+    {ROW("exaone-moe", "ExaoneMoeForCausalLM",  exaone_moe, exaone_moe, proa_gguf_finish_windows),
+     .window_list = true},
+    {ROW("hy_v3",      "HYV3ForCausalLM",       hy_v3,      hy_v3,      proa_gguf_finish_hy_v3)},
     {ROW("ernie4_5",   "Ernie4_5ForCausalLM",   llama,      qwen,       proa_gguf_finish_ernie)},
     {ROW("ernie4_5-moe", "Ernie4_5_MoeForCausalLM", ernie_moe, ernie_moe, proa_gguf_finish_ernie)},
     {ROW("hunyuan-dense", "HunYuanDenseV1ForCausalLM", llama, hunyuan,  proa_gguf_finish_llama)},

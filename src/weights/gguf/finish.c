@@ -203,6 +203,37 @@ proa_status proa_gguf_finish_ernie(const proa_gguf *g, const proa_gguf_arch *arc
     return proa_gguf_put_rope(json, g, arch, err);
 }
 
+proa_status proa_gguf_finish_minimax(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t rotary;
+    PROA_TRY(read_head_dim(&rotary, g, arch, err));
+    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
+    proa_gguf_put_int(json, "rotary_dim", rotary);
+    return proa_gguf_put_rope(json, g, arch, err);
+}
+
+/* Which layers are dense is what their tensors say; how many shared experts there are, the size of all of them. */
+proa_status proa_gguf_finish_hy_v3(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    int64_t layers = 0, further = 0, shared = 0, size = 0;
+    PROA_TRY(proa_gguf_arch_int(&layers, g, arch, "block_count", err));
+    PROA_TRY(proa_gguf_arch_int(&further, g, arch, "nextn_predict_layers", err));
+    PROA_TRY(proa_gguf_arch_int(&size, g, arch, "expert_feed_forward_length", err));
+    PROA_TRY(proa_gguf_arch_int(&shared, g, arch, "expert_shared_feed_forward_length", err));
+    proa_gguf_put_int(json, "num_shared_experts", shared / proa_max64(size, 1));
+    if (layers > PROA_LAYERS_MAX)
+        return PROA_FAIL(err, LIMIT, "%s: '%s.block_count' is %lld, must be at most %d", g->what, arch->name,
+                         (long long)layers, PROA_LAYERS_MAX);
+    proa_buf_printf(json, ", \"mlp_layer_types\": [");
+    for (int64_t i = 0; i < layers - further && !json->full; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "blk.%lld.ffn_gate_inp.weight", (long long)i);
+        proa_buf_printf(json, "%s\"%s\"", i ? ", " : "", proa_gguf_has_tensor(g, name) ? "sparse" : "dense");
+    }
+    proa_buf_char(json, ']');
+    return proa_gguf_finish_llama(g, arch, json, err);
+}
+
 /* Phi-3.5-MoE, whose head has a bias. */
 proa_status proa_gguf_finish_phimoe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {

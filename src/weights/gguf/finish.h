@@ -39,6 +39,8 @@ FINISH(proa_gguf_finish_starcoder);
 FINISH(proa_gguf_finish_mpt);
 FINISH(proa_gguf_finish_bert);
 FINISH(proa_gguf_finish_nomic);
+FINISH(proa_gguf_finish_hy_v3);
+FINISH(proa_gguf_finish_minimax);
 /* gemma.c */
 FINISH(proa_gguf_finish_gemma4);
 FINISH(proa_gguf_finish_gemma3n);

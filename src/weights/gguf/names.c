@@ -14,6 +14,7 @@
 /* A tensor of a layer. */
 #define T(gguf, hf)        {"blk.%d." gguf, L hf, 0, 0}
 #define USE(use, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_##use, 0}
+#define FORM(form, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_AS_IS, form}
 #define END                {NULL, NULL, 0, 0}
 
 #define L "model.layers.%d."
@@ -82,12 +83,40 @@ const proa_gguf_name proa_gguf_qwen_moe_names[] = {
     LLAMA, PLAIN_Q_AND_K, NORMED_Q_AND_K, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts")
 const proa_gguf_name proa_gguf_dots1_names[] = {DENSE_OR_EXPERTS, NORMS, SIGMOID_ROUTER, END};
 #define NEXT_TOKENS(part) {"blk.%d.nextn." part, NULL, PROA_GGUF_DROPPED, 0}
+#define NEXT_TOKENS_PARTS \
+    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("embed_tokens"), \
+    NEXT_TOKENS("shared_head_head"), NEXT_TOKENS("shared_head_norm") /* of the layer that predicts further tokens */
 const proa_gguf_name proa_gguf_glm4_moe_names[] = {
     DENSE_OR_EXPERTS, SIGMOID_ROUTER,
     T("attn_norm",           "input_layernorm"),
     T("post_attention_norm", "post_attention_layernorm"),
-    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("embed_tokens"),
-    NEXT_TOKENS("shared_head_head"), NEXT_TOKENS("shared_head_norm"), /* of the layer that predicts further tokens */
+    NEXT_TOKENS_PARTS,
+    END};
+const proa_gguf_name proa_gguf_minimax_names[] = {
+    LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, MIXTRAL_EXPERTS,
+    T("exp_probs_b.bias",    "block_sparse_moe.e_score_correction_bias"),
+    END};
+/* Without biases of attention. */
+#define UNBIASED_DENSE_OR_EXPERTS \
+    EMBEDDING_AND_NORM, ROPE_FACTORS, GATED_FFN, NORMED_Q_AND_K, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts"), \
+    T("attn_q.weight", "self_attn.q_proj.weight"), T("attn_k.weight", "self_attn.k_proj.weight"), \
+    T("attn_v.weight", "self_attn.v_proj.weight"), T("attn_output.weight", "self_attn.o_proj.weight")
+const proa_gguf_name proa_gguf_afmoe_names[] = {
+    UNBIASED_DENSE_OR_EXPERTS,
+    T("attn_gate.weight",    "self_attn.gate_proj.weight"),
+    T("attn_norm",           "input_layernorm"),
+    T("post_attention_norm", "post_attention_layernorm"),
+    T("ffn_norm",            "pre_mlp_layernorm"),
+    T("post_ffw_norm",       "post_mlp_layernorm"),
+    T("ffn_gate_inp",        "mlp.router.gate"),
+    T("exp_probs_b.bias",    "mlp.expert_bias"),
+    END};
+const proa_gguf_name proa_gguf_exaone_moe_names[] = {
+    UNBIASED_DENSE_OR_EXPERTS, NORMS, SIGMOID_ROUTER, NEXT_TOKENS_PARTS, END};
+const proa_gguf_name proa_gguf_hy_v3_names[] = {
+    UNBIASED_DENSE_OR_EXPERTS, NORMS, NEXT_TOKENS_PARTS,
+    T("ffn_gate_inp",        "mlp.gate"),
+    FORM(PROA_GGUF_NO_ENDING, "exp_probs_b", "mlp.gate.e_score_correction_bias"),
     END};
 const proa_gguf_name proa_gguf_ernie_moe_names[] = {
     DENSE_OR_EXPERTS, NORMS,
@@ -121,7 +150,6 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     T("ffn_down_exps",        "block_sparse_moe.output_linear"),
     END};
 /* Mamba-2. in_proj makes gates, what is convolved, and rates: in the order of the class. */
-#define FORM(form, gguf, hf) {"blk.%d." gguf, L hf, PROA_GGUF_AS_IS, form}
 #define MAMBA_OF(module) \
     USE(STORED, "ssm_in",    module ".in_proj"), \
     T("ssm_conv1d",          module ".conv1d"), \
@@ -148,8 +176,7 @@ const proa_gguf_name proa_gguf_granite_moe_names[] = {
     USE(STORED, "attn_q",    "self_attn.q_proj"), \
     T("attn_k",              "self_attn.k_proj"), \
     T("ssm_norm",            "linear_attn.norm"), \
-    NEXT_TOKENS("eh_proj"), NEXT_TOKENS("enorm"), NEXT_TOKENS("hnorm"), NEXT_TOKENS("embed_tokens"), \
-    NEXT_TOKENS("shared_head_head"), NEXT_TOKENS("shared_head_norm")
+    NEXT_TOKENS_PARTS
 #define DELTA_ROUTED \
     SHARED_EXPERT("mlp.shared_expert"), \
     T("ffn_gate_inp", "mlp.gate"), \
