@@ -321,7 +321,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(input_vocab) F(types) F(tasks) F(head_embed) F(embed_normed) F(mask_id) \
     F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
     F(index_heads) F(index_dim) F(index_topk) F(index_pairs) \
-    F(learned_positions) F(gated) F(tied) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
+    F(learned_positions) F(gated) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
     F(query_scale.length) F(query_scale.offset) F(bidirectional) F(layer_scaled) \
@@ -499,6 +499,7 @@ proa_status proa_bound_compare(const proa_bound *t, const proa_config *read, con
     if (c->member != read->member)                                                                           \
         return fail_differs(what, #member, (double)c->member, (double)read->member, err);
     SIZES(SIZE)
+    if (t->arch->outputs != PROA_DIM_HIDDEN) SIZE(tied); /* there is a head */
 #undef SIZE
 #define FACTOR(member)                                                                                       \
     if (!near_to(c->member, read->member)) return fail_differs(what, #member, c->member, read->member, err);

@@ -362,6 +362,7 @@ static proa_status put_values(writer *w, proa_err *err)
     proa_gguf_value_u32(v, "general.file_type", w->format->file_type);
     if (quantised) proa_gguf_value_u32(v, "general.quantization_version", 2);
     PROA_TRY(proa_gguf_put_config(v, w->arch, &w->bound, err));
+    if (!w->bound.config.head_of_mean) PROA_TRY(proa_gguf_put_pooling(v, w->arch, w->job->files, err));
     proa_buf_str(&v->bytes, proa_buf_view(&w->tokenizer.bytes));
     v->count += w->tokenizer.count;
     if (!v->bytes.full) return PROA_OK;

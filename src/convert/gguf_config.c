@@ -329,6 +329,9 @@ static void put_sizes(proa_gguf_values *v, const proa_gguf_arch *arch, const pro
     put_number(v, arch, "attention.temperature_scale", (double)c->query_scale.beta);
     put_labels(v, arch, c);
     if (!decoder) proa_gguf_value_bool(v, full_key(full, arch, "attention.causal"), false);
+    if (!decoder && c->types > 0) proa_gguf_value_u32(v, "tokenizer.ggml.token_type_count", c->types);
+    if (strncmp(arch->name, "nemotron_h", 10) == 0) /* of the layer that predicts further tokens */
+        proa_gguf_value_f32(v, full_key(full, arch, "attention.layer_norm_epsilon"), c->norm_eps);
 }
 
 /* For models with recurrent layers. Those that may have rotary positions say whether they have. */

@@ -44,6 +44,10 @@ void proa_gguf_drop_factors(proa_config *c);
 PROA_MUST_CHECK proa_status proa_gguf_put_tokenizer(proa_gguf_values *v, const proa_files *files,
                                                     const proa_config *c, bool ranked, proa_err *err);
 
+/* gguf_pooling.c: the pooling of an embedder. UNSUPPORTED: llama.cpp has no such pooling. */
+PROA_MUST_CHECK proa_status proa_gguf_put_pooling(proa_gguf_values *v, const proa_gguf_arch *arch,
+                                                  const proa_files *files, proa_err *err);
+
 /* gguf_check.c: what the format cannot say shows when it is read back by this program's reader; UNSUPPORTED names it.
  * Compares sizes, factors and rotations with the model's. head: the file up to its data, then the tensors of rotary
  * factors, which are first. */

@@ -19,8 +19,9 @@ REFUSED = {
     "stablelm_12b": "q_layernorm.norms", "phi_qk_norm": "q_layernorm", "mpt_grouped": "kv_heads",
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
-    "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does", "umt5_encoder": "computes what a umt5_encoder does",
-    "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "tied",
+    "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does",
+    "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "attention_scale", "jina_bert_code": "layer_norm_q",
+    "jina_bert_plain": "output.LayerNorm",
     "lfm2": "mix.bias", "lfm2_moe": "router.scale",
     "afmoe": "self_attn.o_proj.bias", "exaone_moe": "layer 1 has no experts", "hy_v3": "self_attn.q_proj.bias",
     "gemma4_biased": "self_attn.q_proj.bias",
@@ -277,12 +278,26 @@ def test_text_model_of_llama4(tmp_path):
     assert (logits(out, range(20)) == logits(tmp_path / "m", range(20))).all()
 
 
-@pytest.mark.parametrize("name", ["bert", "embeddinggemma", "gguf_embeddinggemma", "gguf_modernbert_bare", "gguf_nomic_bert", "modernbert_bare", "nomic_bert", "xlm_roberta"])
+@pytest.mark.parametrize("name", ["bert", "embeddinggemma", "gguf_embeddinggemma", "gguf_modernbert_bare", "gguf_nomic_bert", "modernbert_bare", "nomic_bert", "xlm_roberta",
+                                  "eurobert", "jina_bert", "jina_embeddings_v3", "umt5_encoder"])
 def test_hidden_states_of_encoders(name, tmp_path):
     """The pooler has no place in a GGUF file; hidden states are the same."""
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want = ok_json("run", ARCH / name, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"]
     assert ok_json("run", out, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"] == want
+
+
+def test_what_llama_cpp_wants_of_encoders(tmp_path):
+    """The number of token types, and the pooling that sentence-transformers has beside the model."""
+    shutil.copytree(ARCH / "bert", tmp_path / "m")
+    (tmp_path / "m/1_Pooling").mkdir()
+    for config, kind in (({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, 2), ({"pooling_mode": "mean"}, 1)):
+        (tmp_path / "m/1_Pooling/config.json").write_text(json.dumps(config))
+        raw = convert(tmp_path / "m", tmp_path / "x.gguf", "--overwrite").read_bytes()
+        assert raw.partition(b"bert.pooling_type")[2][:8] == bytes([4, 0, 0, 0, kind, 0, 0, 0])
+        assert raw.partition(b"tokenizer.ggml.token_type_count")[2][:8] == bytes([4, 0, 0, 0, 2, 0, 0, 0])
+    (tmp_path / "m/1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": true}')
+    assert "poolings of mean, cls and lasttoken" in fails("convert", tmp_path / "m", tmp_path / "y.gguf")
 
 
 def test_classifier_of_modernbert(tmp_path):

@@ -416,6 +416,19 @@ proa_status proa_gguf_finish_bert(const proa_gguf *g, const proa_gguf_arch *arch
     return PROA_OK;
 }
 
+/* A gated FFN whose two parts are one matrix. Of the model for code, whose heads are normed, the class has them the
+ * other way round than llama.cpp computes them. */
+proa_status proa_gguf_finish_jina(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    static const char *const others[] = {"blk.0.ffn_gate.weight", "blk.0.ffn_up.bias",
+                                         "blk.0.attn_q_norm.weight"};
+    for (size_t i = 0; i < PROA_COUNT(others); i++)
+        if (proa_gguf_has_tensor(g, others[i]))
+            return PROA_FAIL(err, UNSUPPORTED, "%s: a %s with '%s' is not supported", g->what, arch->name,
+                             others[i]);
+    return proa_gguf_finish_bert(g, arch, json, err);
+}
+
 proa_status proa_gguf_finish_nomic(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
     PROA_TRY(proa_gguf_finish_bert(g, arch, json, err));

@@ -47,6 +47,17 @@
 const proa_gguf_name proa_gguf_llama_names[] = {
     LLAMA, NORMS, ROTATED_Q_AND_K, {"blk.%d.attn_rot_embd", NULL, PROA_GGUF_DROPPED, 0}, END};
 const proa_gguf_name proa_gguf_qwen_names[] = {LLAMA, NORMS, PLAIN_Q_AND_K, NORMED_Q_AND_K, END};
+/* Without biases. */
+const proa_gguf_name proa_gguf_eurobert_names[] = {
+    {"token_embd", "model.embed_tokens", 0, 0}, {"output_norm", "model.norm", 0, 0}, NORMS,
+    T("attn_q.weight",   "self_attn.q_proj.weight"),
+    T("attn_k.weight",   "self_attn.k_proj.weight"),
+    T("attn_v.weight",   "self_attn.v_proj.weight"),
+    T("attn_output.weight", "self_attn.o_proj.weight"),
+    T("ffn_gate.weight", "mlp.gate_proj.weight"),
+    T("ffn_up.weight",   "mlp.up_proj.weight"),
+    T("ffn_down.weight", "mlp.down_proj.weight"),
+    END};
 /* Its norms have no weights. */
 const proa_gguf_name proa_gguf_olmo_names[] = {
     {"token_embd", "model.embed_tokens", 0, 0}, {"output", "lm_head", 0, 0},
@@ -480,21 +491,44 @@ const proa_gguf_name proa_gguf_nomic_names[] = {
     END};
 #undef L
 
+#define L "roberta.encoder.layers.%d."
+const proa_gguf_name proa_gguf_jina_v3_names[] = {
+    {"token_embd",      "roberta.embeddings.word_embeddings", 0, 0},
+    {"token_types",     "roberta.embeddings.token_type_embeddings", 0, 0},
+    {"token_embd_norm", "roberta.emb_ln", 0, 0},
+    T("attn_qkv",          "mixer.Wqkv"),
+    T("attn_output",       "mixer.out_proj"),
+    T("attn_output_norm",  "norm1"),
+    T("ffn_up",            "mlp.fc1"),
+    T("ffn_down",          "mlp.fc2"),
+    T("layer_output_norm", "norm2"),
+    {"", "roberta.pooler.dense", PROA_GGUF_UNWRITTEN, 0},
+    END};
+#undef L
+
 #define L "bert.encoder.layer.%d."
+#define BERT \
+    {"token_embd",      "bert.embeddings.word_embeddings", 0, 0}, \
+    {"token_types",     "bert.embeddings.token_type_embeddings", 0, 0}, \
+    {"token_embd_norm", "bert.embeddings.LayerNorm", 0, 0}, \
+    T("attn_q",            "attention.self.query"), \
+    T("attn_k",            "attention.self.key"), \
+    T("attn_v",            "attention.self.value"), \
+    T("attn_output",       "attention.output.dense"), \
+    T("attn_output_norm",  "attention.output.LayerNorm"), \
+    {"", "bert.pooler.dense", PROA_GGUF_UNWRITTEN, 0}
 const proa_gguf_name proa_gguf_bert_names[] = {
-    {"token_embd",      "bert.embeddings.word_embeddings", 0, 0},
+    BERT,
     {"position_embd",   "bert.embeddings.position_embeddings", 0, 0},
-    {"token_types",     "bert.embeddings.token_type_embeddings", 0, 0},
-    {"token_embd_norm", "bert.embeddings.LayerNorm", 0, 0},
-    T("attn_q",            "attention.self.query"),
-    T("attn_k",            "attention.self.key"),
-    T("attn_v",            "attention.self.value"),
-    T("attn_output",       "attention.output.dense"),
-    T("attn_output_norm",  "attention.output.LayerNorm"),
     T("ffn_up",            "intermediate.dense"),
     T("ffn_down",          "output.dense"),
     T("layer_output_norm", "output.LayerNorm"),
-    {"", "bert.pooler.dense", PROA_GGUF_UNWRITTEN, 0},
+    END};
+const proa_gguf_name proa_gguf_jina_names[] = {
+    BERT,
+    T("ffn_up",            "mlp.gated_layers"),
+    T("ffn_down",          "mlp.wo"),
+    T("layer_output_norm", "mlp.layernorm"),
     END};
 #undef L
 
