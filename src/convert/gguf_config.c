@@ -232,6 +232,7 @@ static void put_latent(proa_gguf_values *v, const proa_gguf_arch *arch, const pr
     if (!c->kv_lora) return;
     put_whole(v, arch, "attention.key_length_mla", c->qk_nope + c->qk_rope);
     put_whole(v, arch, "attention.value_length_mla", c->v_dim);
+    put_whole(v, arch, "attention.temperature_length", c->query_scale.length);
 }
 
 /* How the router weighs experts (1: softmax, 2: sigmoid), for architectures that have both. */

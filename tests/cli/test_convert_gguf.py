@@ -43,7 +43,7 @@ WRITTEN = [
     "gemma2_b", "gemma3", "gemma3_multimodal", "gemma3n", "gemma4", "gemma4_moe", "gemma4_small", "gguf_falcon40b", "gguf_gpt2", "gguf_gpt_neox", "gguf_gpt_oss",
     "exaone4", "gguf_deepseek_v2", "gguf_deepseek_v3", "gguf_exaone", "gguf_exaone4", "gguf_olmo3", "olmo3",
     "gguf_llama", "gguf_llama3", "gguf_minicpm", "gguf_mixtral", "gguf_t5", "gpt2", "gpt_bigcode", "gpt_neox", "gpt_oss", "granite",
-    "internlm2", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "minimax_m2", "mixtral", "mpt", "mpt_clip", "mt5",
+    "granitemoeshared", "internlm2", "mistral4", "llama", "llama3", "llama_linear", "llama_yarn", "minicpm", "minimax_m2", "mixtral", "mpt", "mpt_clip", "mt5",
     "olmo2", "phi", "phi3", "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen2_yarn", "qwen3", "qwen3_moe",
     "seed_oss", "stablelm", "starcoder2", "t5", "t5_v1_1",
 ]
@@ -192,12 +192,22 @@ def unbiased(name):
     ("afmoe", {"attention_bias": False, "layer_types": ["sliding_attention"] * 3}, unbiased),
     ("exaone_moe", {"mlp_layer_types": ["dense", "sparse", "sparse"], "first_k_dense_replace": 1}, swapped),
     ("exaone_moe", {"mlp_layer_types": ["dense", "sparse", "sparse"], "n_group": 1, "norm_topk_prob": False}, swapped),
+    ("glm4_moe_lite", {"mlp_layer_types": ["dense", "sparse", "sparse"], "first_k_dense_replace": 1}, swapped),
     ("hy_v3", {"attention_bias": False}, unbiased)], ids=lambda x: x if isinstance(x, str) else "")
 def test_mixtures_that_llama_cpp_computes(name, config, renamed, tmp_path):
     """Goldens have biases, dense layers or windows that a file cannot say."""
     model = edited(name, tmp_path / "m", config, renamed)
     out = convert(model, tmp_path / "x.gguf", "--type", "f32")
     assert (logits(out, range(20)) == logits(model, range(20))).all()
+
+
+def test_glm_4_7_flash_without_the_key_of_sigmoids(tmp_path):
+    """Files of it do not say how experts are weighed; the correction shows it."""
+    config = {"mlp_layer_types": ["dense", "sparse", "sparse"], "first_k_dense_replace": 1}
+    out = convert(edited("glm4_moe_lite", tmp_path / "m", config, swapped), tmp_path / "x.gguf", "--type", "f32")
+    key, other = b"deepseek2.expert_gating_func", b"deepseek2.expert_gating_xxxx"
+    (tmp_path / "y.gguf").write_bytes(out.read_bytes().replace(key, other))
+    assert (logits(tmp_path / "y.gguf", range(20)) == logits(tmp_path / "m", range(20))).all()
 
 
 def test_qwen3_next_with_experts_everywhere(tmp_path):

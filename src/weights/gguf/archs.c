@@ -105,6 +105,11 @@ static const proa_gguf_key qwen_moe_keys[] = {
     NUMBER("logit_scale",     "logits_scaling")
 static const proa_gguf_key granite_keys[] = {GRANITE_KEYS, END};
 static const proa_gguf_key granite_moe_keys[] = {GRANITE_KEYS, EXPERT_COUNTS("num_local_experts"), END};
+static const proa_gguf_key granite_shared_keys[] = {
+    GRANITE_KEYS,
+    EXPERT_COUNTS("num_local_experts"),
+    INTEGER("expert_shared_feed_forward_length", "shared_intermediate_size"),
+    END};
 #define SSM_KEYS(taps, state, groups, heads) \
     NEEDED("ssm.conv_kernel", taps), NEEDED("ssm.state_size", state), NEEDED("ssm.group_count", groups), \
     NEEDED("ssm.time_step_rank", heads)
@@ -312,11 +317,18 @@ static bool has_window(const proa_gguf *g)
     return proa_gguf_find(g, "olmo2.attention.sliding_window") != NULL;
 }
 
+/* Files of GLM-4.7-Flash do not say so: they have a correction, which DeepSeek V2 has not. */
 static bool has_sigmoids(const proa_gguf *g)
 {
-    int64_t function = 0;
-    return proa_gguf_get_int(&function, g, "deepseek2.expert_gating_func", 0, 255, NULL) == PROA_OK &&
-           function == 2;
+    int64_t function = 0, dense = 0;
+    char name[48];
+    if (proa_gguf_get_int(&function, g, "deepseek2.expert_gating_func", 0, 255, NULL) != PROA_OK)
+        return false;
+    if (function) return function == 2;
+    if (proa_gguf_get_int(&dense, g, "deepseek2.leading_dense_block_count", 0, INT32_MAX, NULL) != PROA_OK)
+        return false;
+    snprintf(name, sizeof name, "blk.%lld.exp_probs_b.bias", (long long)dense);
+    return proa_gguf_has_tensor(g, name);
 }
 
 /* Baichuan 13B has ALiBi instead of rotations, which no key says: llama.cpp knows it by its 40 layers. */
@@ -334,6 +346,11 @@ static bool has_classifier(const proa_gguf *g)
 static bool has_experts(const proa_gguf *g)
 {
     return proa_gguf_has_tensor(g, "blk.0.ffn_gate_inp.weight");
+}
+
+static bool has_shared_expert(const proa_gguf *g)
+{
+    return proa_gguf_has_tensor(g, "blk.0.ffn_up_shexp.weight");
 }
 
 static bool has_no_experts(const proa_gguf *g)
@@ -377,6 +394,7 @@ const proa_gguf_arch proa_gguf_archs[] = {
      .fits = has_sigmoids},
     {ROW("deepseek2",  "DeepseekV2ForCausalLM", deepseek,   deepseek,   proa_gguf_finish_deepseek),
      FIXED("\"topk_method\": \"group_limited_greedy\"")},
+    {ROW("mistral4",   "Mistral4ForCausalLM",   deepseek,   mistral4,   proa_gguf_finish_deepseek)},
     {ROW("modern-bert", "ModernBertForSequenceClassification", modernbert, modernbert, proa_gguf_finish_modernbert_cls),
      .window_list = true, .fits = has_classifier, FIXED("\"classifier_pooling\": \"mean\"")},
     {ROW("modern-bert", "ModernBertModel",      modernbert, modernbert, proa_gguf_finish_modernbert),
@@ -387,6 +405,8 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("qwen3moe",   "Qwen3MoeForCausalLM",   qwen_moe,   qwen_moe,   proa_gguf_finish_qwen_moe),
      FIXED("\"norm_topk_prob\": true")},
     {ROW("olmoe",      "OlmoeForCausalLM",      qwen_moe,   qwen_moe,   proa_gguf_finish_llama)},
+    {ROW("granitemoe", "GraniteMoeSharedForCausalLM", granite_shared, granite_shared, proa_gguf_finish_llama),
+     .fits = has_shared_expert},
     {ROW("granitemoe", "GraniteMoeForCausalLM", granite_moe, granite_moe, proa_gguf_finish_llama)},
     {ROW("granitehybrid", "BambaForCausalLM",   mamba,      bamba,      proa_gguf_finish_bamba),
      .fits = proa_gguf_is_bamba, .kv_head_list = true},

@@ -153,13 +153,20 @@ const proa_gguf_name proa_gguf_llama4_names[] = {
     SHARED_EXPERT("feed_forward.shared_expert"),
     END};
 /* The class has the gates and the other half of all experts in one tensor. */
+#define GRANITE_EXPERTS \
+    T("ffn_gate_inp",         "block_sparse_moe.router.layer"), \
+    T("ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"), \
+    T("ffn_up_exps.weight",   "block_sparse_moe.input_linear.weight#2"), \
+    T("ffn_down_exps",        "block_sparse_moe.output_linear")
+#define GRANITE_SHARED_EXPERTS \
+    GRANITE_EXPERTS, \
+    T("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight"), \
+    T("ffn_up_shexp.weight",   "shared_mlp.input_linear.weight#2"), \
+    T("ffn_down_shexp",        "shared_mlp.output_linear")
 const proa_gguf_name proa_gguf_granite_moe_names[] = {
-    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O,
-    T("ffn_gate_inp",         "block_sparse_moe.router.layer"),
-    T("ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight"),
-    T("ffn_up_exps.weight",   "block_sparse_moe.input_linear.weight#2"),
-    T("ffn_down_exps",        "block_sparse_moe.output_linear"),
-    END};
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, GRANITE_EXPERTS, END};
+const proa_gguf_name proa_gguf_granite_shared_names[] = {
+    EMBEDDING_AND_NORM, ROPE_FACTORS, NORMS, ROTATED_Q_AND_K, V_AND_O, GRANITE_SHARED_EXPERTS, END};
 /* Mamba-2. in_proj makes gates, what is convolved, and rates: in the order of the class. */
 #define MAMBA_OF(module) \
     USE(STORED, "ssm_in",    module ".in_proj"), \
@@ -232,15 +239,7 @@ const proa_gguf_name proa_gguf_granite_hybrid_names[] = {
     T("ffn_down",        "shared_mlp.output_linear"),
     END};
 const proa_gguf_name proa_gguf_granite_hybrid_moe_names[] = {
-    GRANITE_HYBRID,
-    T("ffn_gate_inp",          "block_sparse_moe.router.layer"),
-    T("ffn_gate_exps.weight",  "block_sparse_moe.input_linear.weight"),
-    T("ffn_up_exps.weight",    "block_sparse_moe.input_linear.weight#2"),
-    T("ffn_down_exps",         "block_sparse_moe.output_linear"),
-    T("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight"),
-    T("ffn_up_shexp.weight",   "shared_mlp.input_linear.weight#2"),
-    T("ffn_down_shexp",        "shared_mlp.output_linear"),
-    END};
+    GRANITE_HYBRID, GRANITE_SHARED_EXPERTS, END};
 /* Bamba and Falcon-H1: a plain FFN, with names of its own. */
 #define PLAIN_MAMBA \
     EMBEDDING_AND_HEAD("model.embed_tokens", "model.final_layernorm", "lm_head"), ROPE_FACTORS, V_AND_O, MAMBA, \
@@ -370,19 +369,28 @@ const proa_gguf_name proa_gguf_olmo2_names[] = {
     END};
 /* Latent attention: kv_b_proj is stored by head, its keys transposed as they are used (#2: its values), or in older
  * files as the class has it. */
+#define LATENT \
+    EMBEDDING_AND_NORM, NORMS, GATED_FFN, \
+    T("attn_q",            "self_attn.q_proj"), \
+    T("attn_q_a",          "self_attn.q_a_proj"), \
+    T("attn_q_a_norm",     "self_attn.q_a_layernorm"), \
+    T("attn_q_b",          "self_attn.q_b_proj"), \
+    USE(STORED, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"), \
+    T("attn_kv_a_norm",    "self_attn.kv_a_layernorm"), \
+    USE(OLDER, "attn_kv_b", "self_attn.kv_b_proj"), \
+    T("attn_k_b.weight",   "self_attn.kv_b_proj.weight"), \
+    T("attn_v_b.weight",   "self_attn.kv_b_proj.weight#2"), \
+    T("attn_output",       "self_attn.o_proj"), \
+    SHARED_EXPERT("mlp.shared_experts")
 const proa_gguf_name proa_gguf_deepseek_names[] = {
-    EMBEDDING_AND_NORM, NORMS, GATED_FFN,
-    T("attn_q",            "self_attn.q_proj"),
-    T("attn_q_a",          "self_attn.q_a_proj"),
-    T("attn_q_a_norm",     "self_attn.q_a_layernorm"),
-    T("attn_q_b",          "self_attn.q_b_proj"),
-    USE(STORED, "attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"),
-    T("attn_kv_a_norm",    "self_attn.kv_a_layernorm"),
-    USE(OLDER, "attn_kv_b", "self_attn.kv_b_proj"),
-    T("attn_k_b.weight",   "self_attn.kv_b_proj.weight"),
-    T("attn_v_b.weight",   "self_attn.kv_b_proj.weight#2"),
-    T("attn_output",       "self_attn.o_proj"),
-    SIGMOID_ROUTER, EXPERTS_OF_FFN, SHARED_EXPERT("mlp.shared_experts"),
+    LATENT, SIGMOID_ROUTER, EXPERTS_OF_FFN, NEXT_TOKENS_PARTS, END};
+const proa_gguf_name proa_gguf_mistral4_names[] = {
+    LATENT,
+    T("ffn_gate_inp",            "mlp.gate"),
+    T("ffn_gate_up_exps.weight", "mlp.experts.gate_up_proj"),
+    T("ffn_down_exps.weight",    "mlp.experts.down_proj"),
+    USE(OLDER, "ffn_gate_exps.weight", "mlp.experts.gate_up_proj"),
+    USE(OLDER, "ffn_up_exps.weight",   "mlp.experts.gate_up_proj#2"),
     END};
 /* Baichuan-13B has ALiBi and no rotary positions; q and k are stored in the order of rotations nevertheless. */
 const proa_gguf_name proa_gguf_baichuan_names[] = {

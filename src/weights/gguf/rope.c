@@ -84,11 +84,12 @@ static proa_status put_mscale(proa_buf *json, const proa_gguf *g, const proa_ggu
     return PROA_OK;
 }
 
-/* Ministral 3's: how much queries are scaled beyond the original context. */
-static proa_status put_mistral(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, proa_err *err)
+/* Ministral 3's and Mistral 4's: how much queries are scaled beyond the original context. */
+static proa_status put_mistral(proa_buf *json, const proa_gguf *g, const proa_gguf_arch *arch, double times,
+                               proa_err *err)
 {
     double beta = 0;
-    PROA_TRY(put_mscale(json, g, arch, 1, err));
+    PROA_TRY(put_mscale(json, g, arch, times, err));
     PROA_TRY(proa_gguf_arch_number(&beta, g, arch, "attention.temperature_scale", err));
     if (beta > 0) proa_gguf_put_number(json, "llama_4_scaling_beta", beta);
     return PROA_OK;
@@ -129,7 +130,8 @@ static proa_status put_scaling(proa_buf *json, const proa_gguf *g, const proa_gg
     if (original) proa_gguf_put_int(json, "original_max_position_embeddings", original);
     if (proa_str_is(type, "yarn")) PROA_TRY(put_yarn(json, g, arch, err));
     if (strcmp(arch->name, "deepseek2") == 0) PROA_TRY(put_mscale(json, g, arch, 10, err));
-    if (strcmp(arch->name, "mistral3") == 0) PROA_TRY(put_mistral(json, g, arch, err));
+    if (strcmp(arch->name, "mistral3") == 0) PROA_TRY(put_mistral(json, g, arch, 1, err));
+    if (strcmp(arch->name, "mistral4") == 0) PROA_TRY(put_mistral(json, g, arch, 10, err));
     if (strcmp(arch->name, "gpt-oss") == 0)
         proa_gguf_put_bool(json, "truncate", false); /* which no key says */
     proa_buf_char(json, '}');
