@@ -100,7 +100,8 @@ extern const proa_gguf_name proa_gguf_gpt2_names[], proa_gguf_gptneox_names[], p
 extern const proa_gguf_name proa_gguf_falcon7b_names[], proa_gguf_falcon40b_names[], proa_gguf_bloom_names[];
 extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_gguf_gated_t5_names[];
 extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_encoder_names[];
-extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_mistral4_names[], proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
+extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_mistral4_names[],
+    proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
 extern const proa_gguf_name proa_gguf_nomic_names[], proa_gguf_eurobert_names[], proa_gguf_jina_names[],
     proa_gguf_jina_v3_names[];
 extern const proa_gguf_name proa_gguf_granite_hybrid_names[], proa_gguf_granite_hybrid_moe_names[]; /* Mamba-2 */
