@@ -43,6 +43,8 @@ static const struct member {
     NUMBER("attention.clamp_kqv", qkv_clip),
     NUMBER("attn_logit_softcapping", attention_cap),
     NUMBER("final_logit_softcapping", logit_cap),
+    NUMBER("attention.layer_norm_epsilon", norm_eps),
+    NUMBER("attention.layer_norm_rms_epsilon", norm_eps),
     NUMBER("attention.scale", attention_scale),
     NUMBER("embedding_scale", embed_scale),
     NUMBER("residual_scale", residual_scale),

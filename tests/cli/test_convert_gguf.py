@@ -20,7 +20,7 @@ REFUSED = {
     "cohere_qk_norm": "qk_norm", "falcon_rw": "input_layernorm", "gptj": "computes what a gptj does",
     "modernbert_cls": "head_of_mean", "modernbert_token": "computes what a modernbert_tok does",
     "olmoe": "qkv_clip", "qwen3_vl_moe": "computes what a qwen3_vl_moe does",
-    "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "attention_scale", "jina_bert_code": "layer_norm_q",
+    "longt5": "computes what a longt5 does", "llama4": "query_scale.length", "llama4_text": "qk_norm", "gemma3_embed": "attention_scale", "jina_bert_code": "layer_norm_q", "nomic_bert_moe": "mlp.experts.bias",
     "jina_bert_plain": "output.LayerNorm",
     "lfm2": "mix.bias", "lfm2_moe": "router.scale",
     "afmoe": "self_attn.o_proj.bias", "exaone_moe": "layer 1 has no experts", "hy_v3": "self_attn.q_proj.bias",
@@ -295,6 +295,14 @@ def test_hidden_states_of_encoders(name, tmp_path):
     out = convert(ARCH / name, tmp_path / "x.gguf", "--type", "f32")
     want = ok_json("run", ARCH / name, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"]
     assert ok_json("run", out, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"] == want
+
+
+def test_experts_of_nomic_bert(tmp_path):
+    """Without the bias of all experts together, for which there is no name; llama.cpp's converter leaves it out."""
+    model = edited("nomic_bert_moe", tmp_path / "m", {}, lambda name: None if name.endswith("experts.bias") else name)
+    out = convert(model, tmp_path / "x.gguf", "--type", "f32")
+    have, want = (ok_json("run", m, "--ids", "5 6 7 8", "--dtype", "f32")["hidden"] for m in (out, model))
+    assert have == want
 
 
 def test_what_llama_cpp_wants_of_encoders(tmp_path):

@@ -61,7 +61,7 @@ static const proa_key keys[] = {
     EXPERT_PART("mlp.router.layer.weight", ROUTER,      MATRIX,     EXPERTS,    HIDDEN,     0),             \
     EXPERT_PART("mlp.experts.mlp.w1",      EXPERT_UP,   MATRIX,     EXPERT_FFN, HIDDEN,     PROA_PER_EXPERT),\
     EXPERT_PART("mlp.experts.mlp.w2",      EXPERT_DOWN, TRANSPOSED, HIDDEN,     EXPERT_FFN, PROA_PER_EXPERT),\
-    EXPERT_PART("mlp.experts.bias",        EXPERT_BIAS, VECTOR,     HIDDEN,     NONE,       0),             \
+    EXPERT_PART("mlp.experts.bias",        EXPERT_BIAS, VECTOR,     HIDDEN,     NONE,       IF(PRESENT)),   \
     VECTOR(LAYER "norm2.weight",                            FFN_NORM,     HIDDEN),                          \
     VECTOR(LAYER "norm2.bias",                              FFN_NORM_B,   HIDDEN)
 static const proa_name bare_tensors[] = {BODY_TENSORS, END_TENSORS};

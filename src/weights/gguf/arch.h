@@ -102,8 +102,8 @@ extern const proa_gguf_name proa_gguf_bert_names[], proa_gguf_t5_names[], proa_g
 extern const proa_gguf_name proa_gguf_t5_encoder_names[], proa_gguf_gated_t5_encoder_names[];
 extern const proa_gguf_name proa_gguf_deepseek_names[], proa_gguf_mistral4_names[],
     proa_gguf_modernbert_names[], proa_gguf_baichuan_names[];
-extern const proa_gguf_name proa_gguf_nomic_names[], proa_gguf_eurobert_names[], proa_gguf_jina_names[],
-    proa_gguf_jina_v3_names[];
+extern const proa_gguf_name proa_gguf_nomic_names[], proa_gguf_nomic_moe_names[], proa_gguf_eurobert_names[],
+    proa_gguf_jina_names[], proa_gguf_jina_v3_names[];
 extern const proa_gguf_name proa_gguf_granite_hybrid_names[], proa_gguf_granite_hybrid_moe_names[]; /* Mamba-2 */
 extern const proa_gguf_name proa_gguf_bamba_names[], proa_gguf_falcon_h1_names[];
 extern const proa_gguf_name proa_gguf_lfm2_names[], proa_gguf_lfm2_moe_names[]; /* short convolutions */

@@ -82,6 +82,14 @@ static const proa_gguf_key nomic_keys[] = {
     NEEDED ("feed_forward_length",      "intermediate_size"),
     LAYER_EPSILON("layer_norm_eps"),
     END};
+static const proa_gguf_key nomic_moe_keys[] = {
+    HF_SIZES,
+    NEEDED ("feed_forward_length",      "intermediate_size"),
+    LAYER_EPSILON("layer_norm_eps"),
+    INTEGER("expert_count",             "num_experts"),
+    INTEGER("expert_used_count",        "moe_top_k"),
+    NEEDED ("moe_every_n_layers",       "moe_every_n_layers"),
+    END};
 static const proa_gguf_key t5_keys[] = {
     SIZES("d_model", "num_layers", "num_heads", "n_positions"),
     NEEDED ("feed_forward_length",      "d_ff"),
@@ -498,6 +506,8 @@ const proa_gguf_arch proa_gguf_archs[] = {
     {ROW("jina-bert-v2", "JinaBertModel",       bert,       jina,       proa_gguf_finish_jina),
      FIXED("\"position_embedding_type\": \"alibi\", \"feed_forward_type\": \"geglu\"")},
     {ROW("jina-bert-v3", "JinaEmbeddingsV3Model", bert,     jina_v3,    proa_gguf_finish_nomic)},
+    {ROW("nomic-bert-moe", "NomicBertModel",    nomic_moe,  nomic_moe,  proa_gguf_finish_nomic_moe),
+     FIXED("\"activation_function\": \"gelu\"")},
     {ROW("nomic-bert", "NomicBertModel",        nomic,      nomic,      proa_gguf_finish_nomic)},
     {ROW("t5",         "UMT5ForConditionalGeneration", t5,  gated_t5,   NULL), .fits = has_biases_by_layer,
      FIXED("\"feed_forward_proj\": \"gated-gelu\", \"scale_decoder_outputs\": false")},

@@ -435,3 +435,13 @@ proa_status proa_gguf_finish_nomic(const proa_gguf *g, const proa_gguf_arch *arc
     PROA_TRY(refuse_other_rotation(g, arch, err));
     return proa_gguf_put_rope(json, g, arch, err);
 }
+
+proa_status proa_gguf_finish_nomic_moe(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                       proa_err *err)
+{
+    bool inner = proa_gguf_has_tensor(g, "blk.0.ffn_up.bias");
+    proa_gguf_put_bool(json, "qkv_proj_bias", proa_gguf_has_tensor(g, "blk.0.attn_qkv.bias"));
+    proa_gguf_put_bool(json, "mlp_fc1_bias", inner);
+    proa_gguf_put_bool(json, "mlp_fc2_bias", inner);
+    return proa_gguf_finish_nomic(g, arch, json, err);
+}

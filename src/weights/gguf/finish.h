@@ -42,6 +42,7 @@ FINISH(proa_gguf_finish_nomic);
 FINISH(proa_gguf_finish_hy_v3);
 FINISH(proa_gguf_finish_minimax);
 FINISH(proa_gguf_finish_jina);
+FINISH(proa_gguf_finish_nomic_moe);
 /* gemma.c */
 FINISH(proa_gguf_finish_gemma4);
 FINISH(proa_gguf_finish_gemma3n);

@@ -485,17 +485,23 @@ const proa_gguf_name proa_gguf_mpt_names[] = {
 #undef L
 
 #define L "nomic_bert.encoder.layers.%d."
-const proa_gguf_name proa_gguf_nomic_names[] = {
-    {"token_embd",      "nomic_bert.embeddings.word_embeddings", 0, 0},
-    {"token_types",     "nomic_bert.embeddings.token_type_embeddings", 0, 0},
-    {"token_embd_norm", "nomic_bert.emb_ln", 0, 0},
-    T("attn_qkv",          "attn.Wqkv"),
-    T("attn_output",       "attn.out_proj"),
-    T("attn_output_norm",  "norm1"),
-    T("ffn_gate",          "mlp.fc12"),
-    T("ffn_up",            "mlp.fc11"),
-    T("ffn_down",          "mlp.fc2"),
-    T("layer_output_norm", "norm2"),
+#define NOMIC \
+    {"token_embd",      "nomic_bert.embeddings.word_embeddings", 0, 0}, \
+    {"token_types",     "nomic_bert.embeddings.token_type_embeddings", 0, 0}, \
+    {"token_embd_norm", "nomic_bert.emb_ln", 0, 0}, \
+    T("attn_qkv",          "attn.Wqkv"), \
+    T("attn_output",       "attn.out_proj"), \
+    T("attn_output_norm",  "norm1"), \
+    T("ffn_down",          "mlp.fc2"), \
+    T("layer_output_norm", "norm2")
+const proa_gguf_name proa_gguf_nomic_names[] = {NOMIC, T("ffn_gate", "mlp.fc12"), T("ffn_up", "mlp.fc11"), END};
+/* The bias of all experts together has no name. */
+const proa_gguf_name proa_gguf_nomic_moe_names[] = {
+    NOMIC,
+    T("ffn_up",               "mlp.fc1"),
+    T("ffn_gate_inp",         "mlp.router.layer"),
+    T("ffn_up_exps.weight",   "mlp.experts.mlp.w1"),
+    T("ffn_down_exps.weight", "mlp.experts.mlp.w2"),
     END};
 #undef L
 
