@@ -9,9 +9,10 @@ opt_350m      transformers' modeling_opt.py with do_layer_norm_before false and 
 stablelm_12b  transformers' modeling_stablelm.py with use_parallel_residual and qk_layernorm, as StableLM 2 12B
 mpt_grouped   llm-foundry's modeling_mpt.py with no_bias false, grouped_query_attention and logit_scale
 chatglm2_32k  modeling_chatglm.py of THUDM/chatglm2-6b-32k: positions divided by rope_ratio (ChatGLM3 multiplies the base)
+qwen          modeling_qwen.py of Qwen/Qwen-7B: of prompts longer than seq_length the base grows, queries are scaled
 
 Seeds are taken in order until no greedy choice is closer than 1e-2. Needs numpy:
-    python3 tools/golden_decoders.py internlm2 opt_350m stablelm_12b mpt_grouped chatglm2_32k
+    python3 tools/golden_decoders.py internlm2 opt_350m stablelm_12b mpt_grouped chatglm2_32k qwen
 """
 import json
 import math
@@ -284,9 +285,45 @@ def chatglm2_32k(c, w, ids):
     return rms_norm(x, w["transformer.encoder.final_layernorm.weight"], eps) @ w["transformer.output_layer.weight"].T
 
 
+def qwen_config():
+    return {"architectures": ["QWenLMHeadModel"], "model_type": "qwen", "hidden_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "kv_channels": 8, "intermediate_size": 80, "seq_length": 6, "max_position_embeddings": 96,
+            "layer_norm_epsilon": 1e-6, "rotary_emb_base": 10000, "rotary_pct": 1.0, "use_dynamic_ntk": True,
+            "use_logn_attn": True, "no_bias": True, "scale_attn_weights": True, "tie_word_embeddings": False, **IDS}
+
+
+def qwen_shapes(c):
+    h, f = c["hidden_size"], c["intermediate_size"] // 2
+    shapes = {"transformer.wte.weight": (VOCAB, h), "transformer.ln_f.weight": (h,), "lm_head.weight": (VOCAB, h)}
+    for i in range(c["num_hidden_layers"]):
+        p = f"transformer.h.{i}."
+        shapes |= {p + "ln_1.weight": (h,), p + "attn.c_attn.weight": (3 * h, h), p + "attn.c_attn.bias": (3 * h,),
+                   p + "attn.c_proj.weight": (h, h), p + "ln_2.weight": (h,), p + "mlp.w1.weight": (f, h),
+                   p + "mlp.w2.weight": (f, h), p + "mlp.c_proj.weight": (h, f)}
+    return shapes
+
+
+def qwen(c, w, ids):
+    """The base follows the length of the prompt, doubled lengths of seq_length; tokens after it have the same."""
+    eps, d, trained = c["layer_norm_epsilon"], c["kv_channels"], c["seq_length"]
+    alpha = max(2 ** math.ceil(math.log2(c["prompt"] / trained) + 1) - 1, 1)
+    theta = c["rotary_emb_base"] * alpha ** (d / (d - 2))
+    longer = np.maximum(np.log(np.arange(len(ids)) + 1) / math.log(trained), 1)
+    x = w["transformer.wte.weight"][ids]
+    for i in range(c["num_hidden_layers"]):
+        p = f"transformer.h.{i}."
+        qkv = rms_norm(x, w[p + "ln_1.weight"], eps) @ w[p + "attn.c_attn.weight"].T + w[p + "attn.c_attn.bias"]
+        q, k, v = (heads_of(part, d) for part in np.split(qkv, 3, 1))
+        q, k = rotate_halves(q, d, theta) * longer[:, None, None], rotate_halves(k, d, theta)
+        x = x + attention(q, k, v) @ w[p + "attn.c_proj.weight"].T
+        n = rms_norm(x, w[p + "ln_2.weight"], eps)
+        x = x + (n @ w[p + "mlp.w1.weight"].T * silu(n @ w[p + "mlp.w2.weight"].T)) @ w[p + "mlp.c_proj.weight"].T
+    return rms_norm(x, w["transformer.ln_f.weight"], eps) @ w["lm_head.weight"].T
+
+
 MODELS = {name: (globals()[name + "_config"], globals()[name + "_shapes"], globals()[name])
-          for name in ("internlm2", "opt_350m", "stablelm_12b", "mpt_grouped", "chatglm2_32k")}
-LAST_NORMS = ("model.norm.weight", "transformer.norm_f.weight", "transformer.encoder.final_layernorm.weight")
+          for name in ("internlm2", "opt_350m", "stablelm_12b", "mpt_grouped", "chatglm2_32k", "qwen")}
+LAST_NORMS = ("model.norm.weight", "transformer.norm_f.weight", "transformer.ln_f.weight", "transformer.encoder.final_layernorm.weight")
 
 
 # ---- checkpoints and outputs ----
@@ -326,6 +363,7 @@ def rounded(row):
 
 def case(model, config, weights, ids):
     """And how clear the least clear of the greedy choices was."""
+    config = {**config, "prompt": len(ids)}
     logits = model(config, weights, ids)
     tokens, logprobs, gap = [], [], float("inf")
     for _ in range(NEW):

@@ -324,7 +324,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(learned_positions) F(gated) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \
     F(router.renormalise) F(router.groups) F(prefix_end) F(conv_width) F(head_of_mean) F(head_act) \
-    F(query_scale.length) F(query_scale.offset) F(bidirectional) F(layer_scaled) \
+    F(query_scale.length) F(query_scale.offset) F(query_scale.smooth) F(bidirectional) F(layer_scaled) \
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain) F(step_rank) F(recall_sigmoid) F(gates_apart) F(negative_eigen) F(channel_decays) \
     F(gate_rank) \
@@ -357,7 +357,8 @@ static proa_status compare_rope(const proa_rope_params *a, const proa_rope_param
     if (dim == 0) return PROA_OK;
     if ((a->theta > 0) != (b->theta > 0)) return fail_differs(what, "rope_theta", a->theta, b->theta, err);
     if (a->theta == 0) return PROA_OK;
-    if ((a->kind == PROA_ROPE_DYNAMIC) != (b->kind == PROA_ROPE_DYNAMIC))
+    bool grows = a->kind == PROA_ROPE_DYNAMIC || a->kind == PROA_ROPE_DOUBLED;
+    if (grows != (b->kind == PROA_ROPE_DYNAMIC || b->kind == PROA_ROPE_DOUBLED))
         return PROA_FAIL(err, UNSUPPORTED, "%s has no dynamic scaling of rotary positions", what);
     float x[PROA_HEAD_DIM_MAX / 2], y[PROA_HEAD_DIM_MAX / 2];
     for (int longer = 0; longer < 2; longer++) {

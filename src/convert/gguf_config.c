@@ -420,7 +420,8 @@ static void put_rope(proa_gguf_values *v, const proa_gguf_arch *arch, const proa
     case PROA_ROPE_PROPORTIONAL:
     case PROA_ROPE_PLAIN:
     case PROA_ROPE_LLAMA3: /* a tensor of divisors */
-    case PROA_ROPE_DYNAMIC: break;
+    case PROA_ROPE_DYNAMIC:
+    case PROA_ROPE_DOUBLED: break;
     }
 }
 

@@ -233,10 +233,12 @@ static inline const float *proa_norm_weights(proa_view w, int64_t h)
 }
 
 /* Queries that are scaled by their position, so that attention over long contexts stays sharp (Nakanishi 2025; Llama 4,
- * Ministral 3): the factor at position p is 1 + beta * log(1 + floor((p + offset) / length)). */
+ * Ministral 3): the factor at position p is 1 + beta * log(1 + floor((p + offset) / length)). Smooth (Su 2021; Qwen 1):
+ * it is max(1, beta * log(p + offset)). */
 typedef struct proa_query_scale {
     float beta;
-    int32_t length, offset; /* length >= 1 */
+    int32_t length, offset; /* length >= 1; smooth: the factor is 1 where p + offset is at most that */
+    bool smooth;
 } proa_query_scale;
 
 /* ---- rotary positions ---- */

@@ -676,6 +676,7 @@ typedef struct proa_arch {
     A(distilbert_mlm)                                                                                        \
     A(llama)                                                                                                 \
     A(mistral)                                                                                               \
+    A(qwen)                                                                                                  \
     A(qwen2)                                                                                                 \
     A(qwen3)                                                                                                 \
     A(mixtral)                                                                                               \

@@ -131,6 +131,7 @@ proa_status proa_rope_read(proa_rope_params *p, const proa_json *rope, int64_t c
         p->part = 1;
         return proa_json_get_double(&p->part, rope, "partial_rotary_factor", 0, 1, err);
     case PROA_ROPE_PLAIN:
+    case PROA_ROPE_DOUBLED: /* of keys of its own, which the row reads */
     case PROA_ROPE_LINEAR: break;
     }
     return PROA_OK;
@@ -191,6 +192,7 @@ void proa_rope_inv_freq(const proa_rope_params *p, int64_t rotary_dim, bool long
         float power = powf((float)p->theta, (float)(2 * i) / (float)rotary_dim);
         switch (p->kind) {
         case PROA_ROPE_PLAIN: inv_freq[i] = p->half ? round_f16(1 / power) : 1 / power; break;
+        case PROA_ROPE_DOUBLED:
         case PROA_ROPE_DYNAMIC: inv_freq[i] = 1 / power; break;
         case PROA_ROPE_LINEAR: inv_freq[i] = (float)((double)(1 / power) / p->factor); break;
         case PROA_ROPE_LLAMA3: inv_freq[i] = llama3_freq(p, 1 / power); break;
@@ -203,12 +205,16 @@ void proa_rope_inv_freq(const proa_rope_params *p, int64_t rotary_dim, bool long
 
 bool proa_rope_by_length(const proa_rope_params *p)
 {
-    return p->kind == PROA_ROPE_DYNAMIC || p->kind == PROA_ROPE_LONG;
+    return p->kind == PROA_ROPE_DYNAMIC || p->kind == PROA_ROPE_DOUBLED || p->kind == PROA_ROPE_LONG;
 }
 
 int64_t proa_rope_length(const proa_rope_params *p, int64_t position, int64_t prompt, int64_t longest)
 {
-    return p->kind == PROA_ROPE_LONG ? longest : proa_max64(prompt, position + 1);
+    int64_t doubled = p->original;
+    if (p->kind == PROA_ROPE_LONG) return longest;
+    if (p->kind == PROA_ROPE_DYNAMIC) return proa_max64(prompt, position + 1);
+    while (doubled > 0 && doubled < prompt) doubled *= 2;
+    return doubled;
 }
 
 double proa_rope_mscale(double factor, double mscale)

@@ -16,6 +16,7 @@ typedef enum proa_rope_kind {
     PROA_ROPE_LINEAR,  /* positions divided by the factor */
     PROA_ROPE_LLAMA3,  /* long wavelengths divided by the factor, short ones kept (Llama 3.1) */
     PROA_ROPE_DYNAMIC, /* the base grows with the sequence, once it is longer than `original` (dynamic NTK) */
+    PROA_ROPE_DOUBLED, /* the same for a length that is `original`, doubled until the prompt fits (Qwen 1) */
     PROA_ROPE_YARN,    /* a ramp from kept to divided frequencies (Peng et al. 2023) */
     PROA_ROPE_PROPORTIONAL, /* the first `part` of the frequencies, the other ones are 0 (Gemma 4) */
     PROA_ROPE_LONG /* each frequency divided by its own factor; two lists of factors (Ding et al. 2024) */
@@ -53,6 +54,9 @@ bool proa_rope_by_length(const proa_rope_params *p);
  * has those of its own length, and each token after it has those of the length so far, while cached keys keep theirs.
  * Proa does the same for each sequence, and all chunks of a prompt have the frequencies of the whole prompt. vLLM uses
  * the frequencies of the longest context for all sequences, short ones too.
+ *
+ * Qwen 1's own code computes them once, for the prompt, and only where it doubles the length: tokens after it have the
+ * same.
  *
  * LongRoPE: transformers chooses the short or the long factors for each pass. Keys of both kinds do not match, so its
  * Phi-3 computes the whole sequence anew where it becomes longer than `original`. vLLM decides once for all sequences,

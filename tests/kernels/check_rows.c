@@ -419,14 +419,15 @@ static void run_query_scale(proa_ctx *c, const scene *s, int64_t begin, int64_t 
 
 static void query_scale_shape(tester *t, int64_t rows, int64_t cols)
 {
-    static const proa_query_scale forms[] = {{0.1f, 8192, 1}, {0.5f, 64, 0}};
+    static const proa_query_scale forms[] = {{0.1f, 8192, 1, false}, {0.5f, 64, 0, false}, {0.25f, 55, 1, true}};
     int32_t pos[64];
     for (int i = 0; i < 64; i++) pos[i] = i < 8 ? 60 + i : i < 16 ? 8183 + i : i * 9973 * 26;
     for (size_t i = 0; i < PROA_COUNT(forms); i++) {
         scene s = {.run = run_query_scale, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
         s.ints = pos, s.query_scale = &forms[i];
         canvas_fill(&s.out, (uint64_t)cols + i, true);
-        LABEL(&s, "steps of %d rows %d width %d", (int)forms[i].length, (int)rows, (int)cols);
+        LABEL(&s, "%s %d rows %d width %d", forms[i].smooth ? "smooth from" : "steps of",
+              (int)forms[i].length, (int)rows, (int)cols);
         check_scene(t, &s, TOL_ELEMENT);
         canvas_free(&s.out);
     }

@@ -896,12 +896,19 @@ static void scale_op(proa_ctx *c, proa_view y, proa_view x, float factor)
     });
 }
 
+__device__ static float query_factor(const proa_query_scale &s, int position)
+{
+    int at = position + s.offset;
+    if (!s.smooth) return 1.0f + s.beta * log1pf((float)(at / s.length));
+    return at <= s.length ? 1.0f : fmaxf(1.0f, s.beta * logf((float)at));
+}
+
 template <typename X>
 __global__ void query_scale_kernel(rows3<X> x, const int32_t *pos, int d, proa_query_scale s)
 {
     gpu_wait();
     X *row = x.data + blockIdx.x * x.row;
-    float factor = 1.0f + s.beta * log1pf((float)((pos[blockIdx.x] + s.offset) / s.length));
+    float factor = query_factor(s, pos[blockIdx.x]);
     if (factor == 1.0f) return;
     EACH(j, d) row[j] = gpu_saturate<X>(factor * gpu_to_f32(row[j]));
 }

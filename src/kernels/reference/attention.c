@@ -49,13 +49,19 @@ typedef struct query_scale_job {
     const proa_query_scale *s;
 } query_scale_job;
 
+static double query_factor(const proa_query_scale *s, int32_t position)
+{
+    int64_t at = (int64_t)position + s->offset, whole = at / s->length;
+    if (!s->smooth) return 1 + (double)s->beta * log1p((double)whole);
+    return at <= s->length ? 1 : fmax(1, (double)s->beta * log((double)at));
+}
+
 static void query_scale_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);
     const query_scale_job *job = arg;
     for (int64_t t = begin; t < end; t++) {
-        int64_t whole = ((int64_t)job->pos[t] + job->s->offset) / job->s->length;
-        float factor = (float)(1 + (double)job->s->beta * log1p((double)whole));
+        float factor = (float)query_factor(job->s, job->pos[t]);
         for (int64_t j = 0; factor != 1 && j < job->x.shape[1]; j++) *at_row(job->x, t, j) *= factor;
     }
 }

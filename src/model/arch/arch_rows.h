@@ -132,7 +132,7 @@
  * SCALE(IN, OUT)        OUT = stream_scale * IN
  *                       (EMBED_TO, NORM and SCALE to PAIR make its first half, with SECOND its second one)
  * SCALE_QUERIES(flags)  q in QKV [T, Q] *= 1 + beta log(1 + floor((position + offset) / length)), if the configuration
- *                       has a query_scale
+ *                       has a query_scale; a smooth one: by max(1, beta log(position + offset))
  * SCALE_COLUMNS(IN, OUT, W)
  *                       OUT = IN [T, H], each column times its number of W [H]
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place

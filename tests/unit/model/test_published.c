@@ -353,6 +353,32 @@ static void exaone_4(void **state)
     }
 }
 
+/* Qwen/Qwen-7B-Chat: its own keys for what is longer than 8192 tokens. */
+static void qwen_1(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f,
+             "{\"architectures\":[\"QWenLMHeadModel\"],\"attn_dropout_prob\":0.0,\"bf16\":false,"
+             "\"emb_dropout_prob\":0.0,\"hidden_size\":4096,\"intermediate_size\":22016,\"kv_channels\":128,"
+             "\"layer_norm_epsilon\":1e-06,\"max_position_embeddings\":32768,\"model_type\":\"qwen\","
+             "\"no_bias\":true,\"num_attention_heads\":32,\"num_hidden_layers\":32,\"onnx_safe\":null,"
+             "\"rotary_emb_base\":10000,\"rotary_pct\":1.0,\"scale_attn_weights\":true,\"seq_length\":8192,"
+             "\"softmax_in_fp32\":false,\"tie_word_embeddings\":false,\"use_dynamic_ntk\":true,"
+             "\"use_flash_attn\":\"auto\",\"use_logn_attn\":true,\"vocab_size\":151936}");
+    assert_int_equal(f.c.context, 32768);
+    assert_int_equal(f.c.ffn, 11008);
+    assert_int_equal(f.c.rope.kind, PROA_ROPE_DOUBLED);
+    assert_int_equal(proa_rope_length(&f.c.rope, 9000, 8193, 32768), 16384);
+    assert_true(f.c.query_scale.smooth && f.c.query_scale.length == 8192);
+    assert_false(f.c.attention_bias || f.c.mlp_bias || f.c.tied);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"QWenLMHeadModel\"],\"hidden_size\":64,\"intermediate_size\":64,\"kv_"
+            "channels\":64,"
+            "\"num_attention_heads\":4,\"num_hidden_layers\":1,\"vocab_size\":20}",
+            PROA_INVALID, "4 heads of 'kv_channels' 64 are not 'hidden_size' 64");
+}
+
 /* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and one with experts. */
 static void minicpm(void **state)
 {
@@ -1078,41 +1104,24 @@ static void defaults_of_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),
-        cmocka_unit_test(phi_3),
-        cmocka_unit_test(gemma_2b),
-        cmocka_unit_test(gemma_3),
-        cmocka_unit_test(command_r),
-        cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),
-        cmocka_unit_test(minicpm),
-        cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),
-        cmocka_unit_test(exaone_4),
-        cmocka_unit_test(deepseek_coder),
-        cmocka_unit_test(xlnet_head),
-        cmocka_unit_test(nomic_embed),
-        cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),
-        cmocka_unit_test(qwen3_next),
-        cmocka_unit_test(olmo_hybrid),
-        cmocka_unit_test(kimi_linear),
-        cmocka_unit_test(granite_hybrid),
-        cmocka_unit_test(nemotron_h),
-        cmocka_unit_test(mamba2),
-        cmocka_unit_test(mamba),
-        cmocka_unit_test(jamba),
-        cmocka_unit_test(lfm2),
-        cmocka_unit_test(falcon_h1),
-        cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),
-        cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),
-        cmocka_unit_test(refined_web),
-        cmocka_unit_test(llama_4_scout),
-        cmocka_unit_test(defaults_of_classes),
-        cmocka_unit_test(gemma_4),
-        cmocka_unit_test(gemma_3n),
+        cmocka_unit_test(phi_2),          cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),       cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),      cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),        cmocka_unit_test(qwen_1),
+        cmocka_unit_test(minicpm),        cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),         cmocka_unit_test(exaone_4),
+        cmocka_unit_test(deepseek_coder), cmocka_unit_test(xlnet_head),
+        cmocka_unit_test(nomic_embed),    cmocka_unit_test(hunyuan_a13b),
+        cmocka_unit_test(ernie_moe),      cmocka_unit_test(qwen3_next),
+        cmocka_unit_test(olmo_hybrid),    cmocka_unit_test(kimi_linear),
+        cmocka_unit_test(granite_hybrid), cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(mamba2),         cmocka_unit_test(mamba),
+        cmocka_unit_test(jamba),          cmocka_unit_test(lfm2),
+        cmocka_unit_test(falcon_h1),      cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),        cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),        cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout),  cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(gemma_4),        cmocka_unit_test(gemma_3n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,9 @@ static void dynamic_ntk(void **state)
     assert_true(proa_rope_by_length(&f.c.rope));
     assert_int_equal(proa_rope_length(&f.c.rope, 5, 40, 99), 40);
     assert_int_equal(proa_rope_length(&f.c.rope, 40, 40, 99), 41);
+    f.c.rope.kind = PROA_ROPE_DOUBLED;
+    assert_int_equal(proa_rope_length(&f.c.rope, 5, 9, 99), 32);
+    assert_int_equal(proa_rope_length(&f.c.rope, 99, 65, 199), 128);
     proa_arena_release(&f.arena);
 }
 
