@@ -117,6 +117,29 @@ class Model:
     def gated(self, x, prefix):
         return self.linear(silu(self.linear(x, prefix + "gate_proj")) * self.linear(x, prefix + "up_proj"), prefix + "down_proj")
 
+    def norm(self, x, name):
+        w, b = self.w[name + ".weight"], self.w.get(name + ".bias")
+        return rms_norm(x, w, self.eps) if b is None else layer_norm(x, w, b, self.eps)
+
+    def ffn(self, x, prefix):
+        """A gated FFN, or where there is a router a mixture: the best of a softmax, renormalised or not, and shared experts."""
+        if prefix + "gate.weight" not in self.w:
+            return self.gated(x, prefix)
+        chosen, out = self.c["num_experts_per_tok"], np.zeros_like(x)
+        score = self.linear(x, prefix + "gate")
+        score = np.exp(score - score.max(-1, keepdims=True))
+        score /= score.sum(-1, keepdims=True)
+        for t, row in enumerate(score):
+            best = np.argsort(-row)[:chosen]
+            weights = row[best] / (row[best].sum() if self.c.get("norm_topk_prob", True) else 1)
+            out[t] = sum(w * self.expert(x[t], f"{prefix}experts.{e}.") for w, e in zip(weights, best))
+        return out + (self.gated(x, prefix + "shared_experts.") if self.c.get("n_shared_experts") else 0)
+
+    def expert(self, x, prefix):
+        if prefix + "w1.weight" not in self.w:
+            return self.gated(x, prefix)
+        return self.linear(silu(self.linear(x, prefix + "w1")) * self.linear(x, prefix + "w3"), prefix + "w2")
+
     def layers(self):
         return [(i, f"model.layers.{i}.") for i in range(self.c["num_hidden_layers"])]
 
@@ -192,7 +215,7 @@ def exaone(m, ids):
 
 
 def llama(m, ids):
-    """Llama, Granite, MiniCPM, SmolLM3, Seed-OSS."""
+    """Llama, Granite, MiniCPM, SmolLM3, Seed-OSS, Orion (LayerNorm), DeepSeek's first mixture."""
     c, layers = m.c, m.c["num_hidden_layers"]
     residual = c.get("residual_multiplier", c.get("scale_depth", math.sqrt(layers)) / math.sqrt(layers))
     divisor = c.get("logits_scaling", c["hidden_size"] / c.get("dim_model_base", c["hidden_size"]))
@@ -200,13 +223,12 @@ def llama(m, ids):
     x = m.w["model.embed_tokens.weight"][ids] * c.get("embedding_multiplier", c.get("scale_emb", 1))
     for i, p in m.layers():
         freqs = plain_freqs(m.d, m.theta) * rotated[i]
-        n = rms_norm(x, m.w[p + "input_layernorm.weight"], m.eps)
+        n = m.norm(x, p + "input_layernorm")
         q, k, v = (m.split(m.linear(n, f"{p}self_attn.{part}_proj")) for part in "qkv")
         mixed = attention(rotate(q, freqs), rotate(k, freqs), v, c.get("attention_multiplier"))
         x = x + residual * m.linear(mixed, p + "self_attn.o_proj")
-        n = rms_norm(x, m.w[p + "post_attention_layernorm.weight"], m.eps)
-        x = x + residual * m.gated(n, p + "mlp.")
-    return m.head(rms_norm(x, m.w["model.norm.weight"], m.eps)) / divisor
+        x = x + residual * m.ffn(m.norm(x, p + "post_attention_layernorm"), p + "mlp.")
+    return m.head(m.norm(x, "model.norm")) / divisor
 
 
 def nemotron(m, ids):
@@ -323,8 +345,9 @@ def llama_config(**more):
 
 
 def llama_shapes(c):
-    return common_shapes(c) | {"model.norm.weight": (64,)} | in_layers(
-        c, input_layernorm__weight=(64,), post_attention_layernorm__weight=(64,))
+    h = c["hidden_size"]
+    return common_shapes(c) | {"model.norm.weight": (h,)} | in_layers(
+        c, input_layernorm__weight=(h,), post_attention_layernorm__weight=(h,))
 
 
 def smollm3_config():
@@ -390,9 +413,59 @@ def arcee_shapes(c):
         c, input_layernorm__weight=(64,), post_attention_layernorm__weight=(64,))
 
 
+def small_config(**more):
+    return llama_config(**more) | {"hidden_size": 32, "intermediate_size": 40}
+
+
+def expert_shapes(c, first, size, names):
+    """The layers from `first` on have a router and experts in place of the FFN; names: gate, up, down."""
+    def kept(name):
+        return "mlp." not in name or int(name.split(".")[2]) < first
+    h, shapes = c["hidden_size"], {name: shape for name, shape in llama_shapes(c).items() if kept(name)}
+    count = c.get("n_routed_experts") or c["num_experts"]
+    for i in range(first, c["num_hidden_layers"]):
+        p = f"model.layers.{i}.mlp."
+        shapes[p + "gate.weight"] = (count, h)
+        for e in range(count):
+            shapes |= {f"{p}experts.{e}.{n}.weight": (h, size) if n == names[-1] else (size, h) for n in names}
+        if c.get("n_shared_experts"):
+            shared = size * c["n_shared_experts"]
+            shapes |= {f"{p}shared_experts.{n}.weight": (h, shared) if n == names[-1] else (shared, h) for n in names}
+    return shapes
+
+
+def deepseek_config():
+    return small_config(architectures=["DeepseekForCausalLM"], model_type="deepseek", first_k_dense_replace=1, moe_layer_freq=1,
+                        moe_intermediate_size=12, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3,
+                        norm_topk_prob=False, scoring_func="softmax", attention_bias=False, tie_word_embeddings=False)
+
+
+def deepseek_shapes(c):
+    return expert_shapes(c, 1, c["moe_intermediate_size"], ("gate_proj", "up_proj", "down_proj")) | {"lm_head.weight": (VOCAB, 32)}
+
+
+def minicpm_moe_config():
+    return small_config(architectures=["MiniCPMForCausalLM"], model_type="minicpm", scale_emb=3, scale_depth=1.1,
+                        dim_model_base=24, num_experts=4, num_experts_per_tok=2) | {"intermediate_size": 16}
+
+
+def minicpm_moe_shapes(c):
+    return expert_shapes(c, 0, c["intermediate_size"], ("w1", "w3", "w2"))
+
+
+def orion_config():
+    return small_config(architectures=["OrionForCausalLM"], model_type="orion", attention_bias=False, tie_word_embeddings=False)
+
+
+def orion_shapes(c):
+    shapes = llama_shapes(c) | {"lm_head.weight": (VOCAB, 32)}
+    return shapes | {name[:-6] + "bias": shape for name, shape in shapes.items() if "norm" in name}
+
+
 smollm3_shapes = minicpm_shapes = llama_shapes
 MODELS = {"cohere_qk_norm": cohere, "phi_qk_norm": phi, "cohere2": cohere, "olmo3": olmo, "exaone4": exaone,
-          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm": llama, "internlm3": llama, "nemotron": nemotron, "arcee": nemotron}
+          "smollm3": llama, "minicpm": llama, "seed_oss": llama, "internlm": llama, "internlm3": llama, "nemotron": nemotron, "arcee": nemotron,
+          "deepseek": llama, "minicpm_moe": llama, "orion": llama}
 PLAIN = {"cohere": cohere, "phi": phi, "olmo2": olmo, "granite": llama, "llama": llama}
 LAST_NORMS = ("model.norm.weight", "model.final_layernorm.weight")
 

@@ -681,6 +681,7 @@ typedef struct proa_arch {
     A(qwen3)                                                                                                 \
     A(mixtral)                                                                                               \
     A(phimoe)                                                                                                \
+    A(deepseek)                                                                                              \
     A(deepseek_v2)                                                                                           \
     A(deepseek_v3)                                                                                           \
     A(deepseek_v32)                                                                                          \
@@ -770,6 +771,7 @@ typedef struct proa_arch {
     A(phi)                                                                                                   \
     A(phi3)                                                                                                  \
     A(gemma)                                                                                                 \
+    A(orion)                                                                                                 \
     A(stablelm)                                                                                              \
     A(starcoder2)                                                                                            \
     A(opt)                                                                                                   \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's larger mixture,
+ * arch_deepseek.c - DeepSeek's first mixture, V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's larger mixture,
  * Kimi K2.5's text model, Kimi Linear, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts
  * after some dense layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches
  * and logits). Most layers of Kimi Linear have a gated delta rule instead, whose decays are those of each number of a
- * key (Kimi Team 2025).
+ * key (Kimi Team 2025). DeepSeek's first mixture has Llama's attention.
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
@@ -68,6 +68,11 @@ static const proa_key glm_keys[] = {
     EPSILON   ("rms_norm_eps",             1e-5),
     SIZES     (768, 512, 192, 64, 256),
     ROUTED_KEYS(64, 1536),
+    END_KEYS};
+static const proa_key v1_keys[] = {
+    LLAMA_KEYS(layers),
+    REQUIRED  ("n_routed_experts",         experts,        EXPERTS),
+    INTEGER   ("moe_intermediate_size",    expert_ffn,     1, FFN,      1407),
     END_KEYS};
 static const proa_key sarvam_keys[] = {
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  4096),
@@ -139,6 +144,14 @@ static const proa_key minicpm_keys[] = {
     END_KEYS};
 
 /* MOE: what the names of the mixture begin with. */
+#define FFN_TENSORS(MOE) \
+    MATRIX_IF(DENSE,   LAYER "mlp.gate_proj.weight",          UP,          FFN,        HIDDEN), \
+    MATRIX_IF(DENSE,   LAYER "mlp.up_proj.weight",            UP,          FFN,        HIDDEN), \
+    MATRIX_IF(DENSE,   LAYER "mlp.down_proj.weight",          DOWN,        HIDDEN,     FFN),    \
+    MATRIX_IF(EXPERTS, LAYER MOE "gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
+    SHARED_MATRIX(LAYER MOE "shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
+    SHARED_MATRIX(LAYER MOE "shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
+    SHARED_MATRIX(LAYER MOE "shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN)
 #define TENSORS(MOE) \
     TABLE    ("model.embed_tokens.weight",                    TOKENS,      VOCAB,      HIDDEN), \
     VECTOR   (LAYER "input_layernorm.weight",                 ATTN_NORM,   HIDDEN),             \
@@ -155,13 +168,7 @@ static const proa_key minicpm_keys[] = {
     ATTENTION(ROPE_FIRST, "kv_a_proj_with_mqa.bias", KV_DOWN_B, VECTOR, HEAD, NONE, IF(ATTN_BIAS)), \
     ATTENTION(ROWS, "o_proj.bias",           O_B,         VECTOR, HIDDEN,  NONE,   IF(ATTN_BIAS)), \
     VECTOR   (LAYER "post_attention_layernorm.weight",        FFN_NORM,    HIDDEN),             \
-    MATRIX_IF(DENSE,   LAYER "mlp.gate_proj.weight",          UP,          FFN,        HIDDEN), \
-    MATRIX_IF(DENSE,   LAYER "mlp.up_proj.weight",            UP,          FFN,        HIDDEN), \
-    MATRIX_IF(DENSE,   LAYER "mlp.down_proj.weight",          DOWN,        HIDDEN,     FFN),    \
-    MATRIX_IF(EXPERTS, LAYER MOE "gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
-    SHARED_MATRIX(LAYER MOE "shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
-    SHARED_MATRIX(LAYER MOE "shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
-    SHARED_MATRIX(LAYER MOE "shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN), \
+    FFN_TENSORS(MOE),                                                                                \
     VECTOR   ("model.norm.weight",                            FINAL_NORM,  HIDDEN),             \
     MATRIX_IF(UNTIED, "lm_head.weight",                       HEAD,        VOCAB,      HIDDEN), \
     TIED_HEAD("model.embed_tokens.weight"),                                                     \
@@ -176,6 +183,13 @@ static const proa_key minicpm_keys[] = {
     EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
 #define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
     TENSOR(LAYER "mlp.experts." name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
+static const proa_name v1_tensors[] = {
+    LLAMA_ATTENTION_BIASES("model."),
+    APART_TENSORS,
+    FFN_TENSORS("mlp."),
+    LLAMA_ATTENTION("model."),
+    LLAMA_HEAD("model.", "lm_head.weight"),
+    END_TENSORS};
 static const proa_name v2_tensors[] = {APART_TENSORS, TENSORS("mlp.")};
 static const proa_name mistral_tensors[] = {
     EXPERTS_OF(STACKED, "gate_up_proj",        EXPERT_UP,   EXPERT_GATED, HIDDEN), /* as transformers 5 saves them */
@@ -260,13 +274,12 @@ static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE_IF(ROT
 #define DENSE_FFN \
     NORM        (X, N,    FFN_NORM),                                    \
     LINEAR_GATED(N, F,    UP,          IF(DENSE))
-#define FFN \
+#define FFNS \
     DENSE_FFN,                                                          \
     LINEAR      (F, X,    DOWN,        ADD | RESIDUAL | IF(DENSE)),     \
     LLAMA_EXPERTS,                                                      \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),       \
-    LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED)), \
-    END
+    LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED))
 static const proa_step layer[] = {
     BEFORE_ATTENTION,
     STEP_BARE    (ATTEND, QKV, A,        AT),
@@ -278,7 +291,8 @@ static const proa_step layer[] = {
     LINEAR       (N, PARAMS, GATE_DOWN,  IN | IF(GATES_LOW)),
     LINEAR       (PARAMS, MIX, GATE_UP,  IN | IF(GATES_LOW) | BEHIND),
     RECALL_DELTA,
-    FFN};
+    FFNS,
+    END};
 static const proa_step sparse_layer[] = {
     BEFORE_ATTENTION,
     LINEAR       (QD, INDEX_Q, INDEX_Q, IF(PICKS)),
@@ -287,7 +301,8 @@ static const proa_step sparse_layer[] = {
     PICK_KEYS    (INDEX_NORM),
     ATTEND_PICKED,
     BEHIND_ATTENTION,
-    FFN};
+    FFNS,
+    END};
 static const proa_step axk1_layer[] = {
     BEFORE_ATTENTION,
     ATTEND,
@@ -302,6 +317,7 @@ static const proa_step axk1_layer[] = {
     STEP_BARE   (ADD, D, X,            IF(DENSE)),
     STEP        (NORM, D, X, FFN_OUT_NORM, PROA_ADD | IF(EXPERTS)),
     END};
+static const proa_step v1_layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, FFNS, END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
@@ -368,6 +384,17 @@ static proa_status finish_deepseek(proa_config *c, const proa_json *json, int64_
     PROA_TRY(read_router(c, json, &router_keys, err));
     PROA_TRY(proa_config_read_rope(c, json, arena, err));
     c->attention_scale = attention_scale(c);
+    return PROA_OK;
+}
+
+/* A softmax over all experts. Keys of groups and of a factor came with V2. */
+static proa_status finish_v1(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_llama_finish(c, json, arena, err));
+    PROA_TRY(read_expert_layers(c, json, 0, arena, err));
+    PROA_TRY(read_router(c, json, err));
+    c->router.groups = 0;
+    c->router.scale = 1;
     return PROA_OK;
 }
 
@@ -616,6 +643,9 @@ static proa_status finish_kimi(proa_config *c, const proa_json *json, proa_arena
     {ROW_OF(type, STRINGS(class), keylist, tensors, finisher), __VA_ARGS__}
 #define IN_MULTIMODAL .text_config = "text_config", .prefix_aliases = text_aliases, .unused_parts = unused
 
+const proa_arch proa_arch_deepseek =
+    {.name = "deepseek", .model_type = "deepseek", .hf = STRINGS("DeepseekForCausalLM"), DECODER(RMS), .keys = v1_keys,
+     .names = v1_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, v1_layer)}, .head = head, .finish = finish_v1};
 const proa_arch proa_arch_deepseek_v2 =
     ROW("deepseek_v2", "DeepseekV2ForCausalLM", v2_keys, v2_tensors, finish_v2, HEADS(TEXTS, "DeepseekV2"));
 const proa_arch proa_arch_deepseek_v3 =

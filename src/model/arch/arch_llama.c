@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3, Helium and CWM: pre-norm RMS, rotary
  * halves, gated SiLU. They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows
- * (Mistral), factors (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions (SmolLM3), so they
+ * (Mistral), factors and a mixture (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions (SmolLM3), so they
  * share keys, tensors and all steps but two. Facts: transformers'
  * modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5,helium,cwm}.py, OpenBMB's modeling_minicpm.py, vLLM's
  * llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
@@ -41,6 +41,7 @@ static const proa_key minicpm_keys[] = {
     NUMBER    ("scale_emb",               embed_scale,     1e-6, 1e6,   1),
     NUMBER    ("scale_depth",             residual_scale,  1e-6, 1e6,   1),
     SWITCH    ("tie_word_embeddings",     tied,            1),
+    INTEGER   ("num_experts",             experts,         0, EXPERTS,  0),
     END_KEYS};
 static const proa_key internlm_keys[] = {
     COMMON_KEYS,
@@ -96,6 +97,20 @@ static const proa_name seed_oss_tensors[] = {
     LLAMA_MLP_BIASES(BODY),
     COMMON_TENSORS};
 static const proa_name helium_tensors[] = {LLAMA_QKV_BIASES(BODY), LLAMA_MLP_BIASES(BODY), COMMON_TENSORS};
+/* MiniCPM's mixture has Mixtral's names. */
+static const proa_name minicpm_tensors[] = {
+    LLAMA_ATTENTION_BIASES(BODY),
+    LLAMA_MLP_BIASES(BODY),
+    LLAMA_ATTENTION(BODY),
+    MATRIX_IF(DENSE,   BODY "layers.%d.mlp.gate_proj.weight", UP,     FFN,     HIDDEN),
+    MATRIX_IF(DENSE,   BODY "layers.%d.mlp.up_proj.weight",   UP,     FFN,     HIDDEN),
+    MATRIX_IF(DENSE,   BODY "layers.%d.mlp.down_proj.weight", DOWN,   HIDDEN,  FFN),
+    MATRIX_IF(EXPERTS, BODY "layers.%d.mlp.gate.weight",      ROUTER, EXPERTS, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, BODY "layers.%d.mlp.experts.%d.w1.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, BODY "layers.%d.mlp.experts.%d.w3.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
+    EXPERT_MATRIX_IF(EXPERTS, BODY "layers.%d.mlp.experts.%d.w2.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
+    LLAMA_HEAD(BODY, "lm_head.weight"),
+    END_TENSORS};
 static const proa_name qwen2_tensors[] = {LLAMA_QWEN2_BIASES(BODY), COMMON_TENSORS};
 static const proa_name qwen3_tensors[] = {LLAMA_ATTENTION_BIASES(BODY), LLAMA_HEAD_NORMS(BODY), COMMON_TENSORS};
 /* EXAONE 3 has other names, which transformers 5 saves, too. */
@@ -122,19 +137,31 @@ static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, EN
 static const proa_step layer_pairs[] = {LLAMA_QKV, ROTATE_PAIRS, LLAMA_ATTEND, LLAMA_FFN, END};
 static const proa_step layer_qk_norm[] = {
     LLAMA_QKV, Q_NORM(Q_NORM), K_NORM(K_NORM), ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
+static const proa_step layer_minicpm[] = {
+    LLAMA_QKV,
+    ROTATE,
+    LLAMA_ATTEND,
+    NORM        (X, N, FFN_NORM),
+    LINEAR_GATED(N, F, UP,   IF(DENSE)),
+    LINEAR      (F, X, DOWN, ADD | RESIDUAL | IF(DENSE)),
+    LLAMA_EXPERTS,
+    END};
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-/* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. */
+/* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. What experts add
+ * is scaled as what attention adds: their weights are. */
 static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    int64_t base = 1, experts = 0;
+    int64_t base = 1, chosen = 2;
     PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
-    PROA_TRY(proa_json_get_int(&experts, json, "num_experts", 0, PROA_EXPERTS_MAX, err));
-    if (experts > 0)
-        return PROA_FAIL(err, UNSUPPORTED, "'num_experts' %lld is not supported", (long long)experts);
+    PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
     c->logit_scale = (double)base / (double)c->hidden;
     c->residual_scale /= sqrt((double)c->layers);
+    c->router.chosen = (int32_t)chosen;
+    c->router.renormalise = true;
+    c->router.scale = (float)c->residual_scale;
+    c->expert_ffn = c->ffn;
     PROA_TRY(proa_llama_check_residual(c, err));
     return proa_llama_finish(c, json, arena, err);
 }
@@ -222,7 +249,7 @@ const proa_arch proa_arch_qwen3 =
     ROW("qwen3", STRINGS("Qwen3ForCausalLM"), qwen3_keys, qwen3, layer_qk_norm, proa_qwen_finish,
         HEADS(TEXTS | TOKENS | SPANS, "Qwen3"));
 const proa_arch proa_arch_minicpm =
-    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, llama, layer, finish_minicpm, NO_HEADS);
+    ROW("minicpm", STRINGS("MiniCPMForCausalLM"), minicpm_keys, minicpm, layer_minicpm, finish_minicpm, NO_HEADS);
 const proa_arch proa_arch_smollm3 =
     ROW("smollm3", STRINGS("SmolLM3ForCausalLM"), smollm3_keys, llama, layer, finish_smollm3,
         HEADS(TEXTS | TOKENS | SPANS, "SmolLM3"));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_stablelm.c - StableLM and StarCoder2: LayerNorm with rotary halves.
+ * arch_stablelm.c - StableLM, StarCoder2 and Orion: LayerNorm with rotary halves.
  * StableLM rotates a part of the head and has a gated FFN, which in some models runs beside attention on the same
  * normed copy; its largest model norms each head of q and k with weights of its own. StarCoder2 has a plain FFN, biases
- * everywhere and in some models a window.
- * Facts: transformers' modeling_{stablelm,starcoder2}.py. */
+ * everywhere and in some models a window. Orion is a Llama but for its norms.
+ * Facts: transformers' modeling_{stablelm,starcoder2}.py, OrionStarAI's modeling_orion.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -35,6 +35,13 @@ static const proa_key starcoder2_keys[] = {
     SWITCH    ("tie_word_embeddings",     tied,           1),
     SWITCH    ("use_bias",                attention_bias, 1),
     END_KEYS};
+static const proa_key orion_keys[] = {
+    SIZE_KEYS,
+    KV_HEADS  (0),
+    EPSILON   ("rms_norm_eps",            1e-5),
+    ACTIVATION("hidden_act",              SILU),
+    SWITCH    ("tie_word_embeddings",     tied,           0),
+    END_KEYS};
 
 #define COMMON_TENSORS \
     TABLE    ("model.embed_tokens.weight",             TOKENS,       VOCAB,  HIDDEN), \
@@ -62,6 +69,8 @@ static const proa_name stablelm_tensors[] = {
     MATRIX(LAYER "mlp.up_proj.weight",   UP,   FFN,    HIDDEN),
     MATRIX(LAYER "mlp.down_proj.weight", DOWN, HIDDEN, FFN),
     COMMON_TENSORS};
+#define orion_tensors stablelm_tensors
+#define orion_layer   stablelm_layer
 static const proa_name starcoder2_tensors[] = {
     VECTOR_IF(ATTN_BIAS, LAYER "self_attn.o_proj.bias", O_B,    HIDDEN),
     MATRIX   (LAYER "mlp.c_fc.weight",                  UP,     FFN,    HIDDEN),
@@ -110,6 +119,13 @@ static proa_status finish_stablelm(proa_config *c, const proa_json *json, proa_a
     return proa_config_read_rope(c, json, arena, err);
 }
 
+static proa_status finish_orion(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->gated = true;
+    PROA_TRY(proa_config_read_rotary_dim(c, json, 1, err));
+    return proa_config_read_rope(c, json, arena, err);
+}
+
 static proa_status finish_starcoder2(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     c->rotary_dim = c->hidden / c->heads;
@@ -118,12 +134,15 @@ static proa_status finish_starcoder2(proa_config *c, const proa_json *json, proa
 }
 
 /* clang-format off */
-#define ROW(type, classes, which, stem)                                                                  \
+#define ROW(type, classes, which, heads)                                                                 \
     {.name = type, .model_type = type, .hf = classes, DECODER(LAYER), .keys = which##_keys,               \
      .names = which##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, which##_layer)}, .head = head, \
-     .finish = finish_##which, HEADS(TEXTS | TOKENS, stem)}
+     .finish = finish_##which, heads}
 
 const proa_arch proa_arch_stablelm =
-    ROW("stablelm", STRINGS("StableLmForCausalLM", "StableLMEpochForCausalLM"), stablelm, "StableLm");
-const proa_arch proa_arch_starcoder2 = ROW("starcoder2", STRINGS("Starcoder2ForCausalLM"), starcoder2, "Starcoder2");
+    ROW("stablelm", STRINGS("StableLmForCausalLM", "StableLMEpochForCausalLM"), stablelm,
+        HEADS(TEXTS | TOKENS, "StableLm"));
+const proa_arch proa_arch_starcoder2 =
+    ROW("starcoder2", STRINGS("Starcoder2ForCausalLM"), starcoder2, HEADS(TEXTS | TOKENS, "Starcoder2"));
+const proa_arch proa_arch_orion = ROW("orion", STRINGS("OrionForCausalLM"), orion, NO_HEADS);
 /* clang-format on */

@@ -379,7 +379,7 @@ static void qwen_1(void **state)
             PROA_INVALID, "4 heads of 'kv_channels' 64 are not 'hidden_size' 64");
 }
 
-/* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and one with experts. */
+/* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and openbmb/MiniCPM-MoE-8x2B's experts. */
 static void minicpm(void **state)
 {
     PROA_UNUSED(state);
@@ -398,8 +398,11 @@ static void minicpm(void **state)
     near(f.c.embed_scale, 12);
     assert_true(f.c.tied);
     proa_arena_release(&f.arena);
-    snprintf(room, sizeof room, text, "\"num_experts\":8,");
-    refused(room, PROA_UNSUPPORTED, "'num_experts' 8");
+    snprintf(room, sizeof room, text, "\"num_experts\":8,\"num_experts_per_tok\":2,");
+    accepted(&f, room);
+    assert_true(proa_config_has_experts(&f.c, 0) && f.c.router.renormalise && f.c.router.chosen == 2);
+    near((double)f.c.router.scale, (double)(float)(1.4 / sqrt(40)));
+    proa_arena_release(&f.arena);
     snprintf(room, sizeof room, text, "\"attention_bias\":true,");
     refused(room, PROA_UNSUPPORTED, "biases");
 }
