@@ -367,6 +367,26 @@ ROWS |= {
                        "head_dim": 8, "patch_size": 4, "position_embedding_size": 16}),
     "gemma4_small": lambda: transformers.Gemma4TextConfig(hidden_size_per_layer_input=10, **GEMMA4_SMALL),
 }
+# Text models of multimodal checkpoints: layers for images first, last and side by side; no inputs of layers; a part rotated.
+TEXT = dict(LM, hidden_size=32, intermediate_size=40, head_dim=8)
+ROWS |= {
+    "gemma4_unified": lambda: transformers.Gemma4UnifiedConfig(
+        text_config=dict(drop(GEMMA4, "vocab_size_per_layer_input"), hidden_size=32, intermediate_size=40, attention_k_eq_v=True,
+                         num_global_key_value_heads=1, final_logit_softcapping=20.0, sliding_window=6),
+        vision_config={"mm_embed_dim": 16, "mm_posemb_size": 8, "output_proj_dims": 16, "patch_size": 2}, audio_config=None),
+    "mllama": lambda: transformers.MllamaConfig(
+        text_config=dict(drop(TEXT, "head_dim"), intermediate_size=24, num_hidden_layers=6, cross_attention_layers=[0, 2, 3, 5], rope_parameters=dict(
+            LLAMA3, original_max_position_embeddings=16)), tie_word_embeddings=False, vision_config={
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2,
+            "image_size": 8, "patch_size": 4, "vision_output_dim": 32, "intermediate_layers_indices": [0]}),
+    "phi4_multimodal": lambda: transformers.Phi4MultimodalConfig(
+        original_max_position_embeddings=64, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75, "short_factor": [1.0, 1.3, 1.6],
+            "long_factor": [1.0, 2.0, 4.0], "original_max_position_embeddings": 64},
+        vision_config={"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "crop_size": 8},
+        audio_config={"hidden_size": 16, "intermediate_size": 16, "num_blocks": 1, "num_attention_heads": 2, "ext_pw_out_channel": 16,
+                      "nemo_conv_channels": 16, "input_size": 16}, **dict(drop(TEXT, "head_dim"), tie_word_embeddings=True)),
+}
 # More tokens than the table of the layers' inputs has rows; layers of two sizes, with thresholds and without.
 GEMMA3N = {"hidden_size": 40, "intermediate_size": [48, 32, 48, 32], "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
            "head_dim": 12, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB - 20,
@@ -988,7 +1008,7 @@ def make_pair(row):
 
 def attempt(row, seed):
     config = ROWS[row]()
-    auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") else transformers.AutoModelForCausalLM
+    auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") and row != "phi4_multimodal" else transformers.AutoModelForCausalLM
     if row == "mistral4":  # no auto class has its text model alone
         auto = types.SimpleNamespace(from_config=transformers.Mistral4ForCausalLM._from_config)
     model = auto.from_config(config, attn_implementation="eager").float().eval()
@@ -1064,6 +1084,21 @@ def publish_jina_v3(folder):
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
+def publish_phi4(folder):
+    """As Phi-4-multimodal is published: its own code's class, and matrices with adapters of images and speech beside them."""
+    tensors, random = safetensors.torch.load_file(folder / "model.safetensors"), torch.Generator().manual_seed(2)
+    tensors = {n: v for n, v in tensors.items() if "embed_tokens_extend" not in n or v.numel() < 8}
+    for name in [n for n, v in tensors.items() if ".layers." in n and v.dim() == 2 and "extend" not in n]:
+        matrix, begin = tensors.pop(name), name.removesuffix("weight")
+        tensors[begin + "base_layer.weight"] = matrix
+        for kind in ("vision", "speech"):
+            tensors[f"{begin}lora_A.{kind}.weight"] = torch.randn(2, matrix.shape[1], generator=random)
+            tensors[f"{begin}lora_B.{kind}.weight"] = torch.randn(matrix.shape[0], 2, generator=random)
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    path = folder / "config.json"
+    path.write_text(path.read_text().replace("Phi4MultimodalForCausalLM", "Phi4MMForCausalLM"))
+
+
 def write_modules(row, first):
     (FOLDER / row / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": first}]))
 
@@ -1083,6 +1118,8 @@ def save(row, model, kind, cases):
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")
+    if row == "phi4_multimodal":
+        publish_phi4(FOLDER / row)
     if row == "jina_embeddings_v3_tasks":
         publish_jina_v3(FOLDER / row)
     if row in LINEARS:

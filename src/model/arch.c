@@ -414,6 +414,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_NONE: return 0;
     case PROA_DIM_VOCAB: return c->vocab;
     case PROA_DIM_INPUT_VOCAB: return proa_config_input_vocab(c);
+    case PROA_DIM_TOKENS: return c->vocab + c->extra_tokens;
     case PROA_DIM_HIDDEN: return c->hidden;
     case PROA_DIM_Q: return c->heads * c->head_dim;
     case PROA_DIM_KV: return c->kv_heads * c->head_dim;
@@ -622,10 +623,10 @@ int64_t proa_name_copies(const proa_name *name, const proa_config *c)
 
 bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer)
 {
-    return conditions_hold(name->flags, c, layer);
+    return !proa_config_is_empty(c, layer) && conditions_hold(name->flags, c, layer);
 }
 
 bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer)
 {
-    return conditions_hold(step->flags, c, layer);
+    return !proa_config_is_empty(c, layer) && conditions_hold(step->flags, c, layer);
 }

@@ -439,6 +439,7 @@ typedef enum proa_dim {
     PROA_DIM_NONE,
     PROA_DIM_VOCAB,
     PROA_DIM_INPUT_VOCAB, /* of an encoder before a decoder: input_vocab, or VOCAB */
+    PROA_DIM_TOKENS, /* VOCAB and extra_tokens */
     PROA_DIM_HIDDEN,
     PROA_DIM_Q,    /* heads * head_dim */
     PROA_DIM_KV,   /* kv_heads * head_dim */
@@ -769,6 +770,7 @@ typedef struct proa_arch {
     A(cohere)                                                                                                \
     A(cohere2)                                                                                               \
     A(phi)                                                                                                   \
+    A(phi4_multimodal)                                                                                       \
     A(phi3)                                                                                                  \
     A(gemma)                                                                                                 \
     A(orion)                                                                                                 \
@@ -788,9 +790,11 @@ typedef struct proa_arch {
     A(vaultgemma)                                                                                            \
     A(gemma3)                                                                                                \
     A(gemma3n)                                                                                               \
+    A(gemma4_unified)                                                                                        \
     A(gemma4)                                                                                                \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \
+    A(mllama)                                                                                                \
     A(mistral3)                                                                                              \
     A(ministral3)                                                                                            \
     A(qwen2_vl)                                                                                              \
@@ -932,8 +936,8 @@ void proa_mix_parts(int64_t widths[5], const proa_config *c);
 int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg);
 /* How many experts or heads have such a tensor, or a part of it, of their own; 1: it is not by experts or heads. */
 int64_t proa_name_copies(const proa_name *name, const proa_config *c);
-/* Whether a row of the name map, or a step, applies in that layer (its conditions). PROA_SOME_LAYER: in any; also for
- * what is outside of the layers. */
+/* Whether a row of the name map, or a step, applies in that layer (its conditions; none in an empty one).
+ * PROA_SOME_LAYER: in any; also for what is outside of the layers. */
 bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t layer);
 bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer);
 /* Whether this is an encoder whose head computes one row of each input. */

@@ -632,11 +632,12 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);
 }
 
-/* Whether the tensor belongs to a layer after the last one that the configuration counts. */
+/* Whether the tensor belongs to a layer after the last one that the configuration counts, or to an empty one. */
 static bool is_unused_layer(const binder *b, const char *name)
 {
     const char *at = strstr(name, "layers.");
     int64_t layer = at ? strtoll(at + 7, NULL, 10) : -1;
+    if (layer >= 0 && layer < b->c->layers) return proa_config_is_empty(b->c, layer);
     return layer >= b->c->layers && layer < b->c->layers + b->c->unused_layers;
 }
 

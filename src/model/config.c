@@ -192,6 +192,12 @@ bool proa_config_has_dense(const proa_config *c, int64_t layer)
     return proa_config_has_ffn(c, layer) && !proa_config_has_experts(c, layer);
 }
 
+bool proa_config_is_empty(const proa_config *c, int64_t layer)
+{
+    return layer >= 0 && !proa_config_has_ffn(c, layer) && !proa_config_attends(c, layer) &&
+           !proa_config_recurs(c, layer);
+}
+
 /* What layers of a type have. */
 static const struct mixer_type {
     const char *name;

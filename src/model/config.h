@@ -53,6 +53,7 @@ typedef struct proa_config {
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t head_embed;      /* columns of the head of a masked language model; read as 0: embed */
+    int64_t extra_tokens;    /* rows of the embedding behind those of the vocabulary: an image (Mllama) */
     int64_t types, labels;
     int64_t tasks;    /* rows of a table of tasks, of which the first is used (ERNIE) */
     int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
@@ -296,6 +297,8 @@ double proa_config_attention_scale(const proa_config *c, int64_t layer);
 /* Whether the layer has attention, or a recurrent state; layer < 0: whether some layer has. */
 bool proa_config_attends(const proa_config *c, int64_t layer);
 bool proa_config_recurs(const proa_config *c, int64_t layer);
+/* Whether a layer has none of the three: no step and no tensor of its own (Mllama without images). */
+bool proa_config_is_empty(const proa_config *c, int64_t layer);
 /* The shape of a layer's heads, and the size of its FFN. */
 bool proa_config_has_other_heads(const proa_config *c, int64_t layer);
 int64_t proa_config_head_dim(const proa_config *c, int64_t layer);

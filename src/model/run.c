@@ -43,7 +43,7 @@ static void run_layers(proa_step_frame *f, int64_t from)
     proa_frame_run(f, &p[PROA_SECTION_ENTER]);
     for (f->layer = from; f->layer < end; f->layer++) {
         keep_taps(f);
-        proa_frame_run(f, &p[PROA_SECTION_LAYER]);
+        if (!proa_config_is_empty(&f->m->config, f->layer)) proa_frame_run(f, &p[PROA_SECTION_LAYER]);
     }
     keep_taps(f);
     proa_frame_run(f, &p[PROA_SECTION_AFTER]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_deepseek.c - DeepSeek's first mixture, V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's larger mixture,
- * Kimi K2.5's text model, Kimi Linear, Mistral Small 4, MiniCPM 3: latent attention, and a mixture with shared experts
- * after some dense layers (Youtu-LLM and MiniCPM 3 have dense ones only, the latter with factors of embedding, branches
- * and logits). Most layers of Kimi Linear have a gated delta rule instead, whose decays are those of each number of a
- * key (Kimi Team 2025). DeepSeek's first mixture has Llama's attention.
+ * arch_deepseek.c - DeepSeek's first mixture, V2, V3 (R1) and V3.2, GLM-4.7-Flash, GLM-5, Youtu-LLM, A.X K1, Sarvam's
+ * larger mixture, Kimi K2.5's text model, Kimi Linear, Mistral Small 4, MiniCPM 3: latent attention (Llama's in the
+ * first mixture), and a mixture with shared experts after some dense layers (Youtu-LLM and MiniCPM 3 have dense ones
+ * only, the latter with factors of embedding, branches and logits). Most layers of Kimi Linear have a gated delta rule
+ * instead of attention, whose decays are those of each number of a key (Kimi Team 2025).
  *
  * Latent attention (DeepSeek-V2, 2024): a token's keys and values of all heads are products of one latent row c
  * [kv_lora], and all heads share the rotated part of the key r [qk_rope]. Instead of making keys [heads, qk_nope] and
@@ -392,7 +392,7 @@ static proa_status finish_v1(proa_config *c, const proa_json *json, proa_arena *
 {
     PROA_TRY(proa_llama_finish(c, json, arena, err));
     PROA_TRY(read_expert_layers(c, json, 0, arena, err));
-    PROA_TRY(read_router(c, json, err));
+    PROA_TRY(read_router(c, json, &router_keys, err));
     c->router.groups = 0;
     c->router.scale = 1;
     return PROA_OK;

@@ -3,7 +3,8 @@
  * a factor for each layer. Layers without a window have heads of another size, whose keys may be their values, too, and
  * rotate a part of them. In the small ones the last layers read keys and values of earlier ones, and each layer adds
  * what a table of its own has for the token. A mixture of experts is beside the dense FFN. Multimodal checkpoints are
- * read as text models. Facts: transformers' modeling_gemma4.py, 5.24. */
+ * read as text models; the unified ones have no inputs of layers and no experts. Facts: transformers'
+ * modeling_{gemma4,gemma4_unified}.py, 5.24. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -79,8 +80,8 @@ static const proa_name tensors[] = {
 static const char *const prefixes[] = {"language_model.", NULL}; /* of text models */
 static const char *const prefix_aliases[] = {"language_model.model.", "model.language_model.",
                                              "language_model.lm_head.", "lm_head.", NULL};
-static const char *const unused[] = {"model.vision_tower.", "model.embed_vision.", "model.audio_tower.",
-                                     "model.embed_audio.", NULL};
+static const char *const unused[] = {"model.vision_tower.", "model.vision_embedder.", "model.embed_vision.",
+                                     "model.audio_tower.", "model.embed_audio.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 /* Inputs of the layers: a table's rows and a normed product of the embeddings, (a + b) / sqrt(2). */
@@ -254,26 +255,45 @@ static proa_status check_sides(const proa_json *json, proa_err *err)
     return PROA_OK;
 }
 
-static proa_status finish_gemma4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+static proa_status finish_layers(proa_config *c, const proa_json *json, int64_t window, proa_arena *arena,
+                                 proa_err *err)
 {
     c->gated = true;
     c->embed_scale = sqrt((double)c->hidden);
     c->attention_scale = 1;
-    c->window = 512, c->window_pattern = 6;
+    c->window = window, c->window_pattern = 6;
     PROA_TRY(check_sides(json, err));
-    PROA_TRY(read_experts(c, json, err));
     PROA_TRY(proa_json_get_double(&c->logit_cap, json, "final_logit_softcapping", 1e-3, 1e6, err));
     PROA_TRY(read_rope(c, json, arena, err));
     PROA_TRY(proa_config_read_window(c, json, arena, err));
     PROA_TRY(read_other_heads(c, json, arena, err));
-    PROA_TRY(read_layer_inputs(c, json, err));
     return read_shared_layers(c, json, arena, err);
 }
 
+static proa_status finish_gemma4(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(read_experts(c, json, err));
+    PROA_TRY(read_layer_inputs(c, json, err));
+    return finish_layers(c, json, 512, arena, err);
+}
+
+/* The class of the unified models has no key of inputs of layers or experts, and reads none. */
+static proa_status finish_unified(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    if (!proa_json_get(json, "max_position_embeddings")) c->context = 262144;
+    return finish_layers(c, json, 1024, arena, err);
+}
+
 /* clang-format off */
-const proa_arch proa_arch_gemma4 = {
-    .name = "gemma4", .hf = STRINGS("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"),
-    .model_type = "gemma4_text", .text_config = "text_config", DECODER(RMS), .keys = keys, .names = tensors,
-    .prefixes = prefixes, .prefix_aliases = prefix_aliases, .ignored = ignored, .unused_parts = unused,
-    .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_gemma4};
+#define GEMMA4(type, classes, finisher) \
+    {.name = type, .hf = classes, .model_type = type "_text", .text_config = "text_config", DECODER(RMS),      \
+     .keys = keys, .names = tensors, .prefixes = prefixes, .prefix_aliases = prefix_aliases,                   \
+     .ignored = ignored, .unused_parts = unused, .stacks = {CAUSAL(embed, layer)}, .head = head,               \
+     .finish = finisher}
+
+const proa_arch proa_arch_gemma4 =
+    GEMMA4("gemma4", STRINGS("Gemma4ForCausalLM", "Gemma4ForConditionalGeneration"), finish_gemma4);
+const proa_arch proa_arch_gemma4_unified =
+    GEMMA4("gemma4_unified", STRINGS("Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration"),
+           finish_unified);
 /* clang-format on */

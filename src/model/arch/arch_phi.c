@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_phi.c - Phi 1, 1.5 and 2; Phi-3, Phi-3.5 and Phi-4.
+ * arch_phi.c - Phi 1, 1.5 and 2; Phi-3, Phi-3.5 and Phi-4, also the text model of Phi-4-multimodal.
  * The first have LayerNorm, biases everywhere, a rotated part of the head, and attention and FFN in parallel on one
  * normed copy. Phi-3 is a Llama whose q, k, v and whose gate and up rows are one stored matrix each; it has a window or
- * LongRoPE, and Phi-4-mini rotates a part of the head. Facts: transformers' modeling_{phi,phi3}.py. */
+ * LongRoPE, and Phi-4-mini rotates a part of the head. The text model of
+ * Phi-4-multimodal is Phi-4-mini's; the published files have low-rank adapters of images and speech beside each matrix,
+ * which text does not use. Facts: transformers' modeling_{phi,phi3,phi4_multimodal}.py. */
 #include "model/arch/arch_rows.h"
 
 #define STACK PROA_STACK_DECODER
@@ -23,19 +25,23 @@ static const proa_key phi_keys[] = {
     SWITCH    ("qk_layernorm",            qk_norm,  0),
     SWITCH    ("tie_word_embeddings",     tied,     0),
     END_KEYS};
-static const proa_key phi3_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,    VOCAB),
-    REQUIRED  ("hidden_size",             hidden,   HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,   LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,    HEADS),
-    REQUIRED  ("intermediate_size",       ffn,      FFN),
-    INTEGER   ("num_key_value_heads",     kv_heads, 1, HEADS,    0),
-    INTEGER   ("head_dim",                head_dim, 1, HEAD_DIM, 0),
-    INTEGER   ("max_position_embeddings", context,  1, CONTEXT,  4096),
-    EPSILON   ("rms_norm_eps",            1e-5),
-    ACTIVATION("hidden_act",              SILU),
-    SWITCH    ("tie_word_embeddings",     tied,     0),
-    PAD       (32000),
+#define PHI3_KEYS \
+    REQUIRED  ("vocab_size",              vocab,    VOCAB),                            \
+    REQUIRED  ("hidden_size",             hidden,   HIDDEN),                           \
+    REQUIRED  ("num_hidden_layers",       layers,   LAYERS),                           \
+    REQUIRED  ("num_attention_heads",     heads,    HEADS),                            \
+    REQUIRED  ("intermediate_size",       ffn,      FFN),                              \
+    INTEGER   ("num_key_value_heads",     kv_heads, 1, HEADS,    0),                   \
+    INTEGER   ("head_dim",                head_dim, 1, HEAD_DIM, 0),                   \
+    INTEGER   ("max_position_embeddings", context,  1, CONTEXT,  4096),                \
+    EPSILON   ("rms_norm_eps",            1e-5),                                       \
+    ACTIVATION("hidden_act",              SILU),                                       \
+    SWITCH    ("tie_word_embeddings",     tied,     0)                                
+static const proa_key phi3_keys[] = {PHI3_KEYS, PAD(32000), END_KEYS};
+static const proa_key phi4mm_keys[] = {
+    PHI3_KEYS,
+    KV_HEADS  (8),
+    INTEGER   ("max_position_embeddings", context,  1, CONTEXT,  131072),
     END_KEYS};
 
 static const proa_name phi_tensors[] = {
@@ -76,6 +82,15 @@ static const proa_name phi3_tensors[] = {
     MATRIX_IF(UNTIED, "lm_head.weight",                        HEAD,         VOCAB,   HIDDEN),
     TIED_HEAD("model.embed_tokens.weight"),
     END_TENSORS};
+/* Published names of the matrices, beside which there are adapters. */
+static const char *const aliases[] = {
+    "self_attn.qkv_proj.weight", "self_attn.qkv_proj.base_layer.weight", "self_attn.o_proj.weight",
+    "self_attn.o_proj.base_layer.weight", "mlp.gate_up_proj.weight", "mlp.gate_up_proj.base_layer.weight",
+    "mlp.down_proj.weight", "mlp.down_proj.base_layer.weight", NULL};
+static const char *const phi4mm_ignored[] = {
+    "lora_A.vision.weight", "lora_B.vision.weight", "lora_A.speech.weight", "lora_B.speech.weight", "lm_head.weight",
+    NULL};
+static const char *const phi4mm_unused[] = {"model.embed_tokens_extend.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE_IF(ROTARY), END};
@@ -120,6 +135,13 @@ static proa_status finish_phi3(proa_config *c, const proa_json *json, proa_arena
     return proa_config_read_common_window(c, json, err);
 }
 
+/* Its class knows the length before the stretch, and has a window only where it is told. */
+static proa_status finish_phi4mm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.original = 4096;
+    return finish_phi3(c, json, arena, err);
+}
+
 /* clang-format off */
 #define ROW(type, class, NORM, short, stem)                                                          \
     {.name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = short##_keys,    \
@@ -128,4 +150,10 @@ static proa_status finish_phi3(proa_config *c, const proa_json *json, proa_arena
 
 const proa_arch proa_arch_phi  = ROW("phi",  "PhiForCausalLM",  LAYER, phi, "Phi");
 const proa_arch proa_arch_phi3 = ROW("phi3", "Phi3ForCausalLM", RMS, phi3, "Phi3");
+/* transformers' name, and that of the published files. */
+const proa_arch proa_arch_phi4_multimodal =
+    {.name = "phi4_multimodal", .model_type = "phi4_multimodal",
+     .hf = STRINGS("Phi4MultimodalForCausalLM", "Phi4MMForCausalLM"), DECODER(RMS), .keys = phi4mm_keys,
+     .names = phi3_tensors, .aliases = aliases, .ignored = phi4mm_ignored, .unused_parts = phi4mm_unused,
+     .stacks = {CAUSAL(embed, phi3_layer)}, .head = head, .finish = finish_phi4mm};
 /* clang-format on */

@@ -30,6 +30,8 @@
 /* The attention of each layer, its norms, the embedding and the last norm: all but the FFN. */
 #define LLAMA_ATTENTION(M) \
     TABLE    (M "embed_tokens.weight",                             TOKENS,     VOCAB,  HIDDEN), \
+    LLAMA_LAYERS(M)
+#define LLAMA_LAYERS(M) \
     VECTOR   (M "layers.%d.input_layernorm.weight",                ATTN_NORM,  HIDDEN),         \
     MATRIX   (M "layers.%d.self_attn.q_proj.weight",               QKV,        Q,      HIDDEN), \
     MATRIX   (M "layers.%d.self_attn.k_proj.weight",               QKV,        KV,     HIDDEN), \
@@ -37,8 +39,8 @@
     MATRIX   (M "layers.%d.self_attn.o_proj.weight",               O,          HIDDEN, Q),      \
     VECTOR   (M "layers.%d.post_attention_layernorm.weight",       FFN_NORM,   HIDDEN),         \
     VECTOR   (M "norm.weight",                                     FINAL_NORM, HIDDEN)
-#define LLAMA_BODY(M) \
-    LLAMA_ATTENTION(M),                                                                         \
+#define LLAMA_BODY(M) LLAMA_ATTENTION(M), LLAMA_FFN_TENSORS(M)
+#define LLAMA_FFN_TENSORS(M) \
     MATRIX   (M "layers.%d.mlp.gate_proj.weight",                  UP,         FFN,    HIDDEN), \
     MATRIX   (M "layers.%d.mlp.up_proj.weight",                    UP,         FFN,    HIDDEN), \
     MATRIX   (M "layers.%d.mlp.down_proj.weight",                  DOWN,       HIDDEN, FFN)

@@ -930,6 +930,29 @@ static void multimodal(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* meta-llama/Llama-3.2-11B-Vision, whose layers 3, 8, ... attend to an image. */
+static void mllama(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f, "{\"architectures\":[\"MllamaForConditionalGeneration\"],\"image_token_index\":128256,"
+            "\"text_config\":{\"hidden_size\":4096,\"intermediate_size\":14336,\"num_attention_heads\":32,"
+            "\"num_hidden_layers\":40,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-05,"
+            "\"rope_scaling\":{\"factor\":8.0,\"high_freq_factor\":4.0,\"low_freq_factor\":1.0,"
+            "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"},\"rope_theta\":500000.0,"
+            "\"tie_word_embeddings\":false,\"vocab_size\":128256},\"vision_config\":{\"hidden_size\":1280}}");
+    assert_true(proa_config_is_empty(&f.c, 3) && proa_config_is_empty(&f.c, 38));
+    assert_false(proa_config_is_empty(&f.c, 4));
+    assert_int_equal(proa_config_attending(&f.c, 0, 40), 32);
+    assert_int_equal(proa_dim_size(&f.c, PROA_DIM_TOKENS), 128264);
+    assert_int_equal(f.c.context, 131072);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"MllamaForConditionalGeneration\"],\"text_config\":{" SIZES
+            "\"cross_attention_layers\":[2]}}",
+            PROA_INVALID, "layer 2 of 2");
+}
+
 #define LLAMA4_SIZES                                                                                         \
     "\"attention_chunk_size\":8192,\"floor_scale\":8192,\"attn_scale\":0.1,\"head_dim\":128,"                \
     "\"hidden_size\":5120,\"intermediate_size\":8192,\"intermediate_size_mlp\":16384,"                       \
@@ -1107,24 +1130,43 @@ static void defaults_of_classes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(phi_2),          cmocka_unit_test(phi_3),
-        cmocka_unit_test(gemma_2b),       cmocka_unit_test(gemma_3),
-        cmocka_unit_test(command_r),      cmocka_unit_test(command_r7b),
-        cmocka_unit_test(granite),        cmocka_unit_test(qwen_1),
-        cmocka_unit_test(minicpm),        cmocka_unit_test(smollm_3),
-        cmocka_unit_test(olmo_3),         cmocka_unit_test(exaone_4),
-        cmocka_unit_test(deepseek_coder), cmocka_unit_test(xlnet_head),
-        cmocka_unit_test(nomic_embed),    cmocka_unit_test(hunyuan_a13b),
-        cmocka_unit_test(ernie_moe),      cmocka_unit_test(qwen3_next),
-        cmocka_unit_test(olmo_hybrid),    cmocka_unit_test(kimi_linear),
-        cmocka_unit_test(granite_hybrid), cmocka_unit_test(nemotron_h),
-        cmocka_unit_test(mamba2),         cmocka_unit_test(mamba),
-        cmocka_unit_test(jamba),          cmocka_unit_test(lfm2),
-        cmocka_unit_test(falcon_h1),      cmocka_unit_test(multimodal),
-        cmocka_unit_test(llama_4),        cmocka_unit_test(embedders),
-        cmocka_unit_test(phi_moe),        cmocka_unit_test(refined_web),
-        cmocka_unit_test(llama_4_scout),  cmocka_unit_test(defaults_of_classes),
-        cmocka_unit_test(gemma_4),        cmocka_unit_test(gemma_3n),
+        cmocka_unit_test(phi_2),
+        cmocka_unit_test(phi_3),
+        cmocka_unit_test(gemma_2b),
+        cmocka_unit_test(gemma_3),
+        cmocka_unit_test(command_r),
+        cmocka_unit_test(command_r7b),
+        cmocka_unit_test(granite),
+        cmocka_unit_test(qwen_1),
+        cmocka_unit_test(mllama),
+        cmocka_unit_test(minicpm),
+        cmocka_unit_test(smollm_3),
+        cmocka_unit_test(olmo_3),
+        cmocka_unit_test(exaone_4),
+        cmocka_unit_test(deepseek_coder),
+        cmocka_unit_test(xlnet_head),
+        cmocka_unit_test(nomic_embed),
+        cmocka_unit_test(hunyuan_a13b),
+        cmocka_unit_test(ernie_moe),
+        cmocka_unit_test(qwen3_next),
+        cmocka_unit_test(olmo_hybrid),
+        cmocka_unit_test(kimi_linear),
+        cmocka_unit_test(granite_hybrid),
+        cmocka_unit_test(nemotron_h),
+        cmocka_unit_test(mamba2),
+        cmocka_unit_test(mamba),
+        cmocka_unit_test(jamba),
+        cmocka_unit_test(lfm2),
+        cmocka_unit_test(falcon_h1),
+        cmocka_unit_test(multimodal),
+        cmocka_unit_test(llama_4),
+        cmocka_unit_test(embedders),
+        cmocka_unit_test(phi_moe),
+        cmocka_unit_test(refined_web),
+        cmocka_unit_test(llama_4_scout),
+        cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(gemma_4),
+        cmocka_unit_test(gemma_3n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
