@@ -387,6 +387,24 @@ ROWS |= {
         audio_config={"hidden_size": 16, "intermediate_size": 16, "num_blocks": 1, "num_attention_heads": 2, "ext_pw_out_channel": 16,
                       "nemo_conv_channels": 16, "input_size": 16}, **dict(drop(TEXT, "head_dim"), tie_word_embeddings=True)),
 }
+SMALL_TEXT = drop(TEXT, "head_dim")
+ROWS |= {
+    "exaone4_5": lambda: transformers.Exaone4_5_Config(
+        text_config=dict(TEXT, model_type="exaone4", num_hidden_layers=3, sliding_window=6,
+                         layer_types=["sliding_attention", "sliding_attention", "full_attention"]), tie_word_embeddings=False,
+        vision_config={"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "num_key_value_heads": 2,
+                       "out_hidden_size": 32, "patch_size": 4, "fullatt_block_indexes": [0]}),
+    "emu3": lambda: transformers.Emu3TextConfig(attention_bias=True, **SMALL_TEXT),
+    "fuyu": lambda: transformers.FuyuConfig(
+        patch_size=2, image_size=4, tie_word_embeddings=False, text_config=dict(
+            drop(SMALL_TEXT, "num_key_value_heads"), model_type="persimmon", partial_rotary_factor=0.5, qk_layernorm=True)),
+    "mimo": lambda: transformers.Qwen2Config(**SMALL_TEXT),
+    "aria": lambda: transformers.AriaConfig(
+        text_config=dict(TEXT, intermediate_size=12, moe_num_experts=6, moe_topk=2, moe_num_shared_experts=2),
+        tie_word_embeddings=False, projector_patch_to_query_dict={4: 2}, vision_config={
+            "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4,
+            "image_size": 8, "model_type": "idefics3_vision"}),
+}
 # More tokens than the table of the layers' inputs has rows; layers of two sizes, with thresholds and without.
 GEMMA3N = {"hidden_size": 40, "intermediate_size": [48, 32, 48, 32], "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
            "head_dim": 12, "max_position_embeddings": 256, "sliding_window": 8, "vocab_size_per_layer_input": VOCAB - 20,
@@ -1009,8 +1027,9 @@ def make_pair(row):
 def attempt(row, seed):
     config = ROWS[row]()
     auto = transformers.AutoModelForImageTextToText if hasattr(config, "vision_config") and row != "phi4_multimodal" else transformers.AutoModelForCausalLM
-    if row == "mistral4":  # no auto class has its text model alone
-        auto = types.SimpleNamespace(from_config=transformers.Mistral4ForCausalLM._from_config)
+    if row in ("mistral4", "emu3"):  # no auto class has their text models alone
+        auto = types.SimpleNamespace(from_config={
+            "mistral4": transformers.Mistral4ForCausalLM, "emu3": transformers.Emu3ForCausalLM}[row]._from_config)
     model = auto.from_config(config, attn_implementation="eager").float().eval()
     norms = ("norm", "ln_", "LayerNorm") if row in CAUSAL_ROWS else ("norm", "ln_")
     fill(model, seed, norms, experts=row != "qwen3_moe_window").tie_weights()
@@ -1116,6 +1135,12 @@ def save(row, model, kind, cases):
     if row == "exaone":  # published under its own class, which transformers has as Llama
         path = FOLDER / row / "config.json"
         path.write_text(path.read_text().replace("LlamaForCausalLM", "ExaoneForCausalLM"))
+    if row == "mimo":  # published under its own class, which is Qwen2 with layers that predict further tokens
+        path = FOLDER / row / "config.json"
+        path.write_text(path.read_text().replace("Qwen2ForCausalLM", "MiMoForCausalLM").replace('"qwen2"', '"mimo"'))
+        tensors = safetensors.torch.load_file(FOLDER / row / "model.safetensors")
+        tensors["model.mtp_layers.0.input_layernorm.weight"] = torch.ones(32)
+        safetensors.torch.save_file(tensors, FOLDER / row / "model.safetensors", {"format": "pt"})
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")
     if row == "phi4_multimodal":

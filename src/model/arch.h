@@ -679,6 +679,7 @@ typedef struct proa_arch {
     A(mistral)                                                                                               \
     A(qwen)                                                                                                  \
     A(qwen2)                                                                                                 \
+    A(mimo)                                                                                                  \
     A(qwen3)                                                                                                 \
     A(mixtral)                                                                                               \
     A(phimoe)                                                                                                \
@@ -705,6 +706,7 @@ typedef struct proa_arch {
     A(qwen3_5_moe)                                                                                           \
     A(olmo_hybrid)                                                                                           \
     A(olmoe)                                                                                                 \
+    A(aria)                                                                                                  \
     A(granitemoe)                                                                                            \
     A(granitemoeshared)                                                                                      \
     A(granitemoe_swa)                                                                                        \
@@ -740,6 +742,7 @@ typedef struct proa_arch {
     A(gpt_neox)                                                                                              \
     A(gpt_neox_japanese)                                                                                     \
     A(persimmon)                                                                                             \
+    A(fuyu)                                                                                                  \
     A(falcon)                                                                                                \
     A(codegen)                                                                                               \
     A(gptj)                                                                                                  \
@@ -766,6 +769,7 @@ typedef struct proa_arch {
     A(olmo2)                                                                                                 \
     A(olmo3)                                                                                                 \
     A(exaone4)                                                                                               \
+    A(exaone4_5)                                                                                             \
     A(exaone)                                                                                                \
     A(cohere)                                                                                                \
     A(cohere2)                                                                                               \
@@ -796,6 +800,7 @@ typedef struct proa_arch {
     A(eurobert_mlm)                                                                                          \
     A(mllama)                                                                                                \
     A(mistral3)                                                                                              \
+    A(emu3)                                                                                                  \
     A(ministral3)                                                                                            \
     A(qwen2_vl)                                                                                              \
     A(qwen3_vl)                                                                                              \

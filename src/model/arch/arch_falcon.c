@@ -3,7 +3,8 @@
  * side by side. GPT-NeoX rotates a part of the head and runs attention and FFN in parallel, each on its own norm, or
  * one after the other, as the Japanese one and Persimmon do; Persimmon norms the heads of q and k. Falcon has all
  * variants: 7B one norm for both, 40B and 180B a norm for each, RW ALiBi and no parallel FFN. The slopes of Falcon's
- * ALiBi are scaled with the scores. Facts: transformers' modeling_{gpt_neox,gpt_neox_japanese,persimmon,falcon}.py. */
+ * ALiBi are scaled with the scores. Facts: transformers'
+ * modeling_{gpt_neox,gpt_neox_japanese,persimmon,fuyu,falcon}.py. */
 #include "model/arch/arch_rows.h"
 
 #include <math.h>
@@ -248,6 +249,12 @@ static proa_status finish_falcon(proa_config *c, const proa_json *json, proa_are
     return proa_config_read_rope(c, json, arena, err);
 }
 
+/* Fuyu: a Persimmon beside a product of patches of images. */
+static const char *const fuyu_aliases[] = {
+    "model.",   "language_model.model.",   "model.", "model.language_model.",
+    "lm_head.", "language_model.lm_head.", NULL};
+static const char *const fuyu_unused[] = {"vision_embed_tokens.", "model.vision_embed_tokens.", NULL};
+
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, finisher, heads)                                     \
     {.name = type, .model_type = type, .hf = class, DECODER(LAYER), .keys = keylist,            \
@@ -262,6 +269,11 @@ const proa_arch proa_arch_gpt_neox_japanese =
         NO_HEADS);
 const proa_arch proa_arch_persimmon =
     ROW("persimmon", STRINGS("PersimmonForCausalLM"), persimmon_keys, persimmon_tensors, finish_persimmon, NO_HEADS);
+const proa_arch proa_arch_fuyu =
+    {.name = "fuyu", .model_type = "fuyu", .hf = STRINGS("FuyuForCausalLM"), DECODER(LAYER), .keys = persimmon_keys,
+     .names = persimmon_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head,
+     .finish = finish_persimmon, .text_config = "text_config", .prefix_aliases = fuyu_aliases,
+     .unused_parts = fuyu_unused};
 const proa_arch proa_arch_falcon =
     ROW("falcon", STRINGS("FalconForCausalLM", "RWForCausalLM"), falcon_keys, falcon_tensors, finish_falcon,
         HEADS(TEXTS | TOKENS | SPANS, "Falcon"));

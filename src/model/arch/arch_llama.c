@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_llama.c - Llama 1 to 3.3 and its relatives, from Mistral to EXAONE 3, Helium and CWM: pre-norm RMS, rotary
  * halves, gated SiLU. They differ in biases (Qwen2, InternLM, Seed-OSS), per-head norms of q and k (Qwen3), windows
- * (Mistral), factors and a mixture (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions (SmolLM3), so they
- * share keys, tensors and all steps but two. Facts: transformers'
+ * (Mistral), factors and a mixture (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions
+ * (SmolLM3), so they share keys, tensors and all steps but two. Facts: transformers'
  * modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5,helium,cwm}.py, OpenBMB's modeling_minicpm.py, vLLM's
- * llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
+ * mimo.py and llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -131,6 +131,8 @@ static const char *const exaone_endings[] = {
 static const char *const prefixes[] = {"model.", NULL}; /* which embedders leave out (Qwen3-Embedding) */
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 static const char *const exaone_ignored[] = {"rotary.inv_freq", "rotary_emb.inv_freq", "lm_head.weight", NULL};
+
+static const char *const mimo_unused[] = {"model.mtp_layers.", NULL}; /* multi-token prediction */
 
 static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE, END};
 static const proa_step layer[] = {LLAMA_QKV, ROTATE, LLAMA_ATTEND, LLAMA_FFN, END};
@@ -271,4 +273,9 @@ const proa_arch proa_arch_exaone =
 const proa_arch proa_arch_seed_oss =
     ROW("seed_oss", STRINGS("SeedOssForCausalLM"), seed_oss_keys, seed_oss, layer, proa_llama_finish,
         HEADS(TEXTS | TOKENS | SPANS, "SeedOss"));
+/* MiMo 7B: a Qwen2 that also predicts further tokens. */
+const proa_arch proa_arch_mimo =
+    {.name = "mimo", .model_type = "mimo", .hf = STRINGS("MiMoForCausalLM"), DECODER(RMS), .keys = qwen2_keys,
+     .names = qwen2_tensors, .prefixes = prefixes, .ignored = ignored, .unused_parts = mimo_unused,
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = proa_qwen_finish};
 /* clang-format on */

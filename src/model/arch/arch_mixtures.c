@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_mixtures.c - OLMoE, GLM-4-MoE (GLM-4.5, 4.6), dots.llm1, Solar Open, Sarvam, K-EXAONE, Hy3, MiniMax-M2, Ernie
- * 4.5 MoE: Llama's attention with a mixture of experts as FFN. Most choose experts by DeepSeek V3's sigmoids, Ernie by
- * a softmax with a correction that only chooses; all but OLMoE and MiniMax-M2 have shared experts, too, and may have
- * dense layers before the others. Facts: transformers'
- * modeling_{olmoe,glm4_moe,dots1,solar_open,exaone_moe,hy_v3,minimax_m2}.py, modeling_ernie4_5_moe.py and
+ * 4.5 MoE, Aria's text model: Llama's attention with a mixture of experts as FFN. Most choose experts by DeepSeek V3's
+ * sigmoids, Ernie by a softmax with a correction that only chooses; all but OLMoE and MiniMax-M2 have shared experts,
+ * too, and may have dense layers before the others. Facts: transformers'
+ * modeling_{olmoe,glm4_moe,dots1,solar_open,exaone_moe,hy_v3,minimax_m2,aria}.py, modeling_ernie4_5_moe.py and
  * configuration_sarvam_moe.py, published names of tensors in conversion_mapping.py. */
 #include "model/arch/llama_rows.h"
 
@@ -79,6 +79,11 @@ static const proa_key ernie_keys[] = {
     SWITCH    ("tie_word_embeddings",      tied,            1),
     END_KEYS};
 
+static const proa_key aria_keys[] = {
+    LLAMA_KEYS(layers),
+    INTEGER   ("moe_num_experts",          experts,         1, EXPERTS, 8),
+    END_KEYS};
+
 #define COMMON_TENSORS LLAMA_ATTENTION(BODY), LLAMA_HEAD(BODY, "lm_head.weight"), END_TENSORS
 #define EXPERT_TENSORS \
     EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
@@ -140,10 +145,24 @@ static const proa_name ernie_tensors[] = {
     SHARED_TENSORS,
     EXPERT_TENSORS,
     COMMON_TENSORS};
+/* Its experts are stacked and transposed; they have these names in published files. */
+static const proa_name aria_tensors[] = {
+    LLAMA_ATTENTION_BIASES(BODY),
+    MATRIX(LAYER "mlp.router.weight", ROUTER, EXPERTS, HIDDEN),
+    EXPERT_LOADED(ROWS, LAYER "mlp.experts.fc1.weight", EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN),
+    EXPERT_LOADED(ROWS, LAYER "mlp.experts.fc2.weight", EXPERT_DOWN, TRANSPOSED, HIDDEN,       EXPERT_FFN),
+    SHARED_TENSORS,
+    COMMON_TENSORS};
+static const char *const aria_aliases[] = {
+    "model.", "language_model.model.", "model.", "model.language_model.", "lm_head.", "language_model.lm_head.", NULL};
+static const char *const aria_unused[] = {"vision_tower.", "model.vision_tower.", "multi_modal_projector.",
+                                          "model.multi_modal_projector.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 /* Names as transformers has them in memory. */
 static const char *const aliases[] = {
     "mlp.moe_statics.e_score_correction_bias",     "mlp.gate.moe_statics.e_score_correction_bias",
+    "mlp.experts.fc1.weight",                      "mlp.experts.gate_up_proj",
+    "mlp.experts.fc2.weight",                      "mlp.experts.down_proj",
     /* K-EXAONE, Sarvam, Hy3 */
     "mlp.gate.e_score_correction_bias",            "mlp.e_score_correction_bias",
     "mlp.gate.e_score_correction_bias",            "mlp.gate.expert_bias",
@@ -353,6 +372,21 @@ static proa_status finish_ernie(proa_config *c, const proa_json *json, proa_aren
     return proa_llama_finish(c, json, arena, err);
 }
 
+/* A softmax over the chosen scores; the shared experts are one FFN of the size of all of them. */
+static proa_status finish_aria(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t shared = 2;
+    if (c->mlp_bias) return PROA_FAIL(err, UNSUPPORTED, "'mlp_bias' true is not supported");
+    if (c->act != PROA_ACT_SILU)
+        return PROA_FAIL(err, UNSUPPORTED, "'hidden_act' other than silu is not supported");
+    PROA_TRY(proa_json_get_int(&shared, json, "moe_num_shared_experts", 0, PROA_EXPERTS_MAX, err));
+    c->expert_ffn = c->ffn;
+    c->shared_ffn = shared * c->ffn;
+    c->router.renormalise = true;
+    PROA_TRY(read_chosen(c, json, "moe_topk", 2, err));
+    return proa_llama_finish(c, json, arena, err);
+}
+
 /* clang-format off */
 #define ROW(type, class, keylist, tensors, layer, finisher) \
     .name = type, .model_type = type, .hf = class, DECODER(RMS), .keys = keylist##_keys,                       \
@@ -375,4 +409,9 @@ const proa_arch proa_arch_hy_v3 = MIXTURE("hy_v3", "HYV3ForCausalLM", hy, hy, ex
 const proa_arch proa_arch_minimax_m2 =
     MIXTURE("minimax_m2", "MiniMaxM2ForCausalLM", minimax, minimax, minimax, minimax);
 const proa_arch proa_arch_ernie4_5_moe = MIXTURE("ernie4_5_moe", "Ernie4_5_MoeForCausalLM", ernie, ernie, ernie, ernie);
+const proa_arch proa_arch_aria = {
+    .name = "aria", .model_type = "aria", .hf = STRINGS("AriaForConditionalGeneration", "AriaTextForCausalLM"),
+    DECODER(RMS), .keys = aria_keys, .names = aria_tensors, .aliases = aliases, .prefix_aliases = aria_aliases,
+    .ignored = ignored, .unused_parts = aria_unused, .text_config = "text_config",
+    .stacks = {CAUSAL(embed, shared_layer)}, .head = head, .finish = finish_aria};
 /* clang-format on */

@@ -85,6 +85,10 @@ static const proa_name exaone4_tensors[] = {
     END_TENSORS};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
+/* EXAONE 4.5 beside a vision tower. */
+static const char *const text_aliases[] = {"model.", "model.language_model.", NULL};
+static const char *const unused[] = {"visual.", "model.visual.", "mtp.", NULL};
+
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, LOCAL_ROPE_TABLE, END};
 #define ATTENTION(NORM_Q, NORM_K) \
     LINEAR      (X, QKV, QKV,  0), \
@@ -170,11 +174,13 @@ static proa_status finish_exaone4(proa_config *c, const proa_json *json, proa_ar
     return PROA_OK;
 }
 
+#define FIELDS(type, class, NORM, keylist, family, finisher)                                                 \
+    .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys,           \
+    .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)}, .head = head,  \
+    .finish = finisher
 #define ROW(type, class, NORM, keylist, family, finisher, heads)                                             \
     {                                                                                                        \
-        .name = type, .model_type = type, .hf = STRINGS(class), DECODER(NORM), .keys = keylist##_keys,       \
-        .names = family##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, family##_layer)},            \
-        .head = head, .finish = finisher, heads                                                              \
+        FIELDS(type, class, NORM, keylist, family, finisher), heads                                          \
     }
 
 const proa_arch proa_arch_olmo = ROW("olmo", "OlmoForCausalLM", LAYER, olmo, olmo1, finish_olmo1,
@@ -187,3 +193,6 @@ const proa_arch proa_arch_exaone4 = ROW("exaone4", "Exaone4ForCausalLM", RMS, ex
                                         finish_exaone4, HEADS(TEXTS | TOKENS | SPANS, "Exaone4"));
 const proa_arch proa_arch_flex_olmo = ROW("flex_olmo", "FlexOlmoForCausalLM", RMS, flex, flex, finish_flex,
                                           NO_HEADS);
+const proa_arch proa_arch_exaone4_5 = {
+    FIELDS("exaone4_5", "Exaone4_5_ForConditionalGeneration", RMS, exaone4, exaone4, finish_exaone4),
+    .text_config = "text_config", .prefix_aliases = text_aliases, .unused_parts = unused};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  * arch_vision.c - text models of multimodal checkpoints, whose other parts are not read: Mistral Small 3, Ministral 3,
  * Qwen2-VL and Qwen2.5-VL, Qwen3-VL (its mixture of experts is in arch_moe.c, Gemma 3 in arch_gemma.c), Mllama (Llama
- * 3.2 Vision). They are the layers of Mistral, Qwen2, Qwen3 and Llama. Qwen's images have three positions each; those
- * of text are one. Mllama's layers that attend to an image do nothing where there is none.
- * Published names are first, those of transformers 5 second.
- * Facts: transformers' modeling_{mistral3,ministral3,qwen2_5_vl,qwen3_vl,mllama}.py, and the files that are published. */
+ * 3.2 Vision), Emu3. They are the layers of Mistral, Qwen2, Qwen3 and Llama. Qwen's images have three positions each;
+ * those of text are one. Mllama's layers that attend to an image do nothing where there is none. Published names are
+ * first, those of transformers 5 second. Facts: transformers'
+ * modeling_{mistral3,ministral3,qwen2_5_vl,qwen3_vl,mllama,emu3}.py, and the published files. */
 #include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
@@ -15,6 +15,12 @@
 static const proa_key keys[] = {LLAMA_KEYS(layers), KV_HEADS(8), END_KEYS};
 static const proa_key ministral3_keys[] = {LLAMA_KEYS(layers), KV_HEADS(8), PAD(11), END_KEYS};
 static const proa_key qwen3_keys[] = {LLAMA_KEYS(layers), KV_HEADS(32), END_KEYS};
+static const proa_key emu3_keys[] = {
+    INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  9216),
+    LLAMA_KEYS(layers),
+    KV_HEADS  (8),
+    EPSILON   ("rms_norm_eps",            1e-5),
+    END_KEYS};
 static const proa_key mllama_keys[] = {
     INTEGER   ("max_position_embeddings", context,         1, CONTEXT,  131072),
     LLAMA_KEYS(layers),
@@ -24,6 +30,7 @@ static const proa_key mllama_keys[] = {
 
 #define MISTRAL "language_model.model."
 #define QWEN3   "model.language_model."
+#define EMU3    "text_model.model."
 static const proa_name ministral_tensors[] = {
     LLAMA_BODY("model."), LLAMA_HEAD("model.", "lm_head.weight"), END_TENSORS};
 static const proa_name mistral_tensors[] = {
@@ -35,17 +42,21 @@ static const proa_name mllama_tensors[] = {
     LLAMA_FFN_TENSORS(MISTRAL),
     MATRIX   ("language_model.lm_head.weight", HEAD, VOCAB, HIDDEN),
     END_TENSORS};
+static const proa_name emu3_tensors[] = {
+    LLAMA_ATTENTION_BIASES(EMU3), LLAMA_MLP_BIASES(EMU3), LLAMA_BODY(EMU3),
+    LLAMA_HEAD(EMU3, "text_model.lm_head.weight"), END_TENSORS};
 static const proa_name qwen2_tensors[] = {
     LLAMA_QWEN2_BIASES("model."), LLAMA_BODY("model."), LLAMA_HEAD("model.", "lm_head.weight"), END_TENSORS};
 static const proa_name qwen3_tensors[] = {
     LLAMA_ATTENTION_BIASES(QWEN3), LLAMA_HEAD_NORMS(QWEN3), LLAMA_BODY(QWEN3), LLAMA_HEAD(QWEN3, "lm_head.weight"),
     END_TENSORS};
 static const char *const mistral_aliases[] = {MISTRAL, "model.language_model.", "language_model.", "", NULL};
+static const char *const emu3_aliases[] = {EMU3, "model.text_model.", "text_model.", "", NULL};
 static const char *const qwen2_aliases[] = {"model.", "model.language_model.", NULL};
 static const char *const qwen3_aliases[] = {QWEN3, "language_model.model.", QWEN3, "model.", NULL};
 static const char *const unused[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                                      "model.multi_modal_projector.", "visual.", "model.visual.", "vision_model.",
-                                     "model.vision_model.", NULL};
+                                     "model.vision_model.", "vqmodel.", "model.vqmodel.", NULL};
 static const char *const ignored[] = {"rotary_emb.inv_freq", "lm_head.weight", NULL}; /* a tied head's copy */
 
 static const proa_step embed[] = {EMBED(TOKENS), ROPE_TABLE, END};
@@ -84,6 +95,12 @@ static proa_status finish_qwen3(proa_config *c, const proa_json *json, proa_aren
 {
     c->rope.theta = 5e5;
     return proa_qwen_finish(c, json, arena, err);
+}
+
+static proa_status finish_emu3(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->rope.theta = 1e6;
+    return proa_llama_finish(c, json, arena, err);
 }
 
 /* The layers that attend to an image: cross_attention_layers. */
@@ -137,4 +154,7 @@ const proa_arch proa_arch_qwen3_vl = {
 const proa_arch proa_arch_mllama = {
     ROW("mllama", STRINGS("MllamaForConditionalGeneration"), mllama_keys, mllama, layer, finish_mllama, "text_config",
         mistral_aliases, unused)};
+const proa_arch proa_arch_emu3 = {
+    ROW("emu3", STRINGS("Emu3ForConditionalGeneration", "Emu3ForCausalLM"), emu3_keys, emu3, layer, finish_emu3,
+        "text_config", emu3_aliases, unused)};
 /* clang-format on */

@@ -379,7 +379,8 @@ static void qwen_1(void **state)
             PROA_INVALID, "4 heads of 'kv_channels' 64 are not 'hidden_size' 64");
 }
 
-/* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and openbmb/MiniCPM-MoE-8x2B's experts. */
+/* openbmb/MiniCPM-2B-sft-bf16: 1.4 / sqrt(40) of each output, logits of 256 / 2304; and the experts of
+ * openbmb/MiniCPM-MoE-8x2B. */
 static void minicpm(void **state)
 {
     PROA_UNUSED(state);
