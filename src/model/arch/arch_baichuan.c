@@ -13,11 +13,7 @@
 
 /* clang-format off */
 static const proa_key internlm2_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),
     EPSILON   ("rms_norm_eps",            1e-6),
@@ -26,11 +22,7 @@ static const proa_key internlm2_keys[] = {
     SWITCH    ("bias",                    attention_bias, 0),
     END_KEYS};
 static const proa_key baichuan_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     INTEGER   ("model_max_length",        context,        1, CONTEXT,  4096),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096),
     EPSILON   ("rms_norm_eps",            1e-6),
@@ -39,11 +31,7 @@ static const proa_key baichuan_keys[] = {
     END_KEYS};
 /* intermediate_size is that of gate and up together. */
 static const proa_key qwen_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     INTEGER   ("kv_channels",             head_dim,       1, HEAD_DIM, 128),
     INTEGER   ("seq_length",              context,        1, CONTEXT,  8192),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  8192),

@@ -49,9 +49,7 @@ static const proa_key moe_rms_keys[] = {MOE_KEYS, EPSILON("rms_norm_eps", 1e-5),
     MATRIX   (BLOCK "self_attn.v_proj.weight",         QKV,        KV,     HIDDEN), \
     LLAMA_ATTENTION_BIASES("model."),                                               \
     MATRIX   (BLOCK "self_attn.o_proj.weight",         O,          HIDDEN, Q),      \
-    MATRIX_IF(DENSE, BLOCK "mlp.gate_proj.weight",     UP,         FFN,    HIDDEN), \
-    MATRIX_IF(DENSE, BLOCK "mlp.up_proj.weight",       UP,         FFN,    HIDDEN), \
-    MATRIX_IF(DENSE, BLOCK "mlp.down_proj.weight",     DOWN,       HIDDEN, FFN),    \
+    LLAMA_DENSE_TENSORS(BLOCK "mlp."), \
     VECTOR   ("model.norm.weight",                     FINAL_NORM, HIDDEN),         \
     LLAMA_HEAD("model.", "lm_head.weight")
 static const proa_name tensors[] = {
@@ -62,9 +60,7 @@ static const proa_name tensors[] = {
 #define SHARED_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, IF(EXPERTS) | IF(SHARED))
 static const proa_name moe_tensors[] = {
     MATRIX_IF       (EXPERTS, BLOCK "mlp.gate.weight",                 ROUTER,      EXPERTS,    HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, BLOCK "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, BLOCK "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, BLOCK "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
+    LLAMA_EXPERT_TENSORS(BLOCK "mlp."),
     SHARED_MATRIX   (BLOCK "mlp.shared_experts.gate_proj.weight",      SHARED_UP,   SHARED_FFN, HIDDEN),
     SHARED_MATRIX   (BLOCK "mlp.shared_experts.up_proj.weight",        SHARED_UP,   SHARED_FFN, HIDDEN),
     SHARED_MATRIX   (BLOCK "mlp.shared_experts.down_proj.weight",      SHARED_DOWN, HIDDEN,     SHARED_FFN),

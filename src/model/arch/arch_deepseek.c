@@ -30,11 +30,7 @@
 
 /* clang-format off */
 #define COMMON_KEYS \
-    REQUIRED  ("vocab_size",               vocab,          VOCAB),           \
-    REQUIRED  ("hidden_size",              hidden,         HIDDEN),          \
-    REQUIRED  ("num_hidden_layers",        layers,         LAYERS),          \
-    REQUIRED  ("num_attention_heads",      heads,          HEADS),           \
-    REQUIRED  ("intermediate_size",        ffn,            FFN),             \
+    SIZE_KEYS (layers),                                                      \
     INTEGER   ("max_position_embeddings",  context,        1, CONTEXT,  2048), \
     EPSILON   ("rms_norm_eps",             1e-6),                            \
     ACTIVATION("hidden_act",               SILU),                            \
@@ -145,9 +141,7 @@ static const proa_key minicpm_keys[] = {
 
 /* MOE: what the names of the mixture begin with. */
 #define FFN_TENSORS(MOE) \
-    MATRIX_IF(DENSE,   LAYER "mlp.gate_proj.weight",          UP,          FFN,        HIDDEN), \
-    MATRIX_IF(DENSE,   LAYER "mlp.up_proj.weight",            UP,          FFN,        HIDDEN), \
-    MATRIX_IF(DENSE,   LAYER "mlp.down_proj.weight",          DOWN,        HIDDEN,     FFN),    \
+    LLAMA_DENSE_TENSORS(LAYER "mlp."), \
     MATRIX_IF(EXPERTS, LAYER MOE "gate.weight",               ROUTER,      EXPERTS,    HIDDEN), \
     SHARED_MATRIX(LAYER MOE "shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
     SHARED_MATRIX(LAYER MOE "shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
@@ -178,9 +172,7 @@ static const proa_key minicpm_keys[] = {
 #define SHARED_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, IF(EXPERTS) | IF(SHARED))
 
 #define APART_TENSORS \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN), \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
+    LLAMA_EXPERT_TENSORS(LAYER "mlp.")
 #define EXPERTS_OF(FORM, name, SLOT, ROWS, COLS) \
     TENSOR(LAYER "mlp.experts." name, SLOT, MATRIX, ROWS, COLS, PROA_PER_EXPERT | IF(EXPERTS) | IF(EXPERTS_##FORM))
 static const proa_name v1_tensors[] = {

@@ -57,9 +57,7 @@ static const proa_key qwen3_5_moe_keys[] = {KEYS, KV_HEADS(2), END_KEYS};
     VECTOR_IF(RECURS, M DELTA "dt_bias",                      DECAY_B,     RATE_HEADS),                           \
     VECTOR_IF(RECURS, M DELTA "norm.weight",                  RECALL_NORM, RECALL_HEAD),                          \
     RECURRENT(M, "out_proj.weight",                           MIX_OUT,     HIDDEN,    RECALLED),                  \
-    MATRIX_IF(DENSE, M "layers.%d.mlp.gate_proj.weight",      UP,          FFN,       HIDDEN),                    \
-    MATRIX_IF(DENSE, M "layers.%d.mlp.up_proj.weight",        UP,          FFN,       HIDDEN),                    \
-    MATRIX_IF(DENSE, M "layers.%d.mlp.down_proj.weight",      DOWN,        HIDDEN,    FFN),                       \
+    LLAMA_DENSE_TENSORS(M "layers.%d.mlp."), \
     VECTOR_1 (M "norm.weight",                                FINAL_NORM,  HIDDEN),                               \
     MATRIX_IF(UNTIED, "lm_head.weight",                       HEAD,        VOCAB,     HIDDEN),                    \
     TIED_HEAD(M "embed_tokens.weight")

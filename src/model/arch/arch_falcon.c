@@ -13,11 +13,7 @@
 
 /* clang-format off */
 static const proa_key neox_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT, 2048),
     EPSILON   ("layer_norm_eps",          1e-5),
     ACTIVATION("hidden_act",              GELU),

@@ -11,11 +11,7 @@
 
 /* clang-format off */
 static const proa_key glm_keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     KV_HEADS  (2),
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  131072),

@@ -9,11 +9,7 @@
 
 /* clang-format off */
 static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (layers),
     REQUIRED  ("num_local_experts",       experts,        EXPERTS),
     KV_HEADS  (8),
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 64),

@@ -13,11 +13,7 @@
 
 /* clang-format off */
 static const proa_key keys[] = {
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),
-    REQUIRED  ("num_hidden_layers",       encoder_layers, LAYERS),
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),
-    REQUIRED  ("intermediate_size",       ffn,            FFN),
+    SIZE_KEYS (encoder_layers),
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,     8192),
     INTEGER   ("type_vocab_size",         types,          0, TOKEN_TYPES, 1),
     EPSILON   ("layer_norm_eps",          1e-12),

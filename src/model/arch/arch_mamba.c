@@ -21,11 +21,7 @@
 
 /* clang-format off */
 #define COMMON_KEYS \
-    REQUIRED  ("vocab_size",               vocab,           VOCAB),             \
-    REQUIRED  ("hidden_size",              hidden,          HIDDEN),            \
-    REQUIRED  ("num_hidden_layers",        layers,          LAYERS),            \
-    REQUIRED  ("num_attention_heads",      heads,           HEADS),             \
-    REQUIRED  ("intermediate_size",        ffn,             FFN),               \
+    SIZE_KEYS (layers),                                                         \
     INTEGER   ("head_dim",                 head_dim,        1, HEAD_DIM, 0),    \
     ACTIVATION("hidden_act",               SILU),                               \
     SWITCH    ("tie_word_embeddings",      tied,            0),                 \

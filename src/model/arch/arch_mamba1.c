@@ -3,7 +3,7 @@
  * Mamba itself (no attention, no FFN), Falcon Mamba (what makes the steps, B and C are normed), and Jamba (the same
  * norms with weights, attention without positions in some layers, a mixture as FFN in some).
  * Facts: transformers' modeling_{mamba,falcon_mamba,jamba}.py. */
-#include "model/arch/arch_rows.h"
+#include "model/arch/llama_rows.h"
 
 #include "base/checked.h"
 #include <float.h>
@@ -35,11 +35,7 @@ static const proa_key falcon_mamba_keys[] = {
     NUMBER    ("mixer_rms_eps",            params_eps,      0, 1,        1e-6),
     END_KEYS};
 static const proa_key jamba_keys[] = {
-    REQUIRED  ("vocab_size",               vocab,           VOCAB),
-    REQUIRED  ("hidden_size",              hidden,          HIDDEN),
-    REQUIRED  ("num_hidden_layers",        layers,          LAYERS),
-    REQUIRED  ("num_attention_heads",      heads,           HEADS),
-    REQUIRED  ("intermediate_size",        ffn,             FFN),
+    SIZE_KEYS (layers),
     INTEGER   ("num_key_value_heads",      kv_heads,        1, HEADS,    0),
     INTEGER   ("head_dim",                 head_dim,        1, HEAD_DIM, 0),
     INTEGER   ("max_position_embeddings",  context,         1, CONTEXT,  262144),
@@ -95,12 +91,8 @@ static const proa_name jamba_tensors[] = {
     MATRIX_IF(ATTENDS, ATTN "o_proj.weight",                         O,           HIDDEN,     Q),
     VECTOR   (LAYER "pre_ff_layernorm.weight",                       FFN_NORM,    HIDDEN),
     MATRIX_IF(EXPERTS, MLP "router.weight",                          ROUTER,      EXPERTS,    HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, MLP "experts.%d.gate_proj.weight",     EXPERT_UP,   EXPERT_FFN, HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, MLP "experts.%d.up_proj.weight",       EXPERT_UP,   EXPERT_FFN, HIDDEN),
-    EXPERT_MATRIX_IF(EXPERTS, MLP "experts.%d.down_proj.weight",     EXPERT_DOWN, HIDDEN,     EXPERT_FFN),
-    MATRIX_IF(DENSE, MLP "gate_proj.weight",                         UP,          FFN,        HIDDEN),
-    MATRIX_IF(DENSE, MLP "up_proj.weight",                           UP,          FFN,        HIDDEN),
-    MATRIX_IF(DENSE, MLP "down_proj.weight",                         DOWN,        HIDDEN,     FFN),
+    LLAMA_EXPERT_TENSORS(MLP),
+    LLAMA_DENSE_TENSORS(MLP),
     VECTOR   ("model.final_layernorm.weight",                        FINAL_NORM,  HIDDEN),
     MATRIX_IF(UNTIED, "lm_head.weight",                              HEAD,        VOCAB,      HIDDEN),
     TIED_HEAD("model.embed_tokens.weight"),

@@ -86,18 +86,14 @@ static const proa_key aria_keys[] = {
 
 #define COMMON_TENSORS LLAMA_ATTENTION(BODY), LLAMA_HEAD(BODY, "lm_head.weight"), END_TENSORS
 #define EXPERT_TENSORS \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.gate_proj.weight", EXPERT_UP,   EXPERT_FFN, HIDDEN), \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.up_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN), \
-    EXPERT_MATRIX_IF(EXPERTS, LAYER "mlp.experts.%d.down_proj.weight", EXPERT_DOWN, HIDDEN,     EXPERT_FFN), \
+    LLAMA_EXPERT_TENSORS(LAYER "mlp."), \
     MATRIX_IF       (EXPERTS, LAYER "mlp.gate.weight",                 ROUTER,      EXPERTS,    HIDDEN)
 #define SHARED_MATRIX(name, SLOT, ROWS, COLS) TENSOR(name, SLOT, MATRIX, ROWS, COLS, IF(EXPERTS) | IF(SHARED))
 #define SHARED_TENSORS \
     SHARED_MATRIX(LAYER "mlp.shared_experts.gate_proj.weight", SHARED_UP,   SHARED_FFN, HIDDEN),     \
     SHARED_MATRIX(LAYER "mlp.shared_experts.up_proj.weight",   SHARED_UP,   SHARED_FFN, HIDDEN),     \
     SHARED_MATRIX(LAYER "mlp.shared_experts.down_proj.weight", SHARED_DOWN, HIDDEN,     SHARED_FFN), \
-    MATRIX_IF(DENSE, LAYER "mlp.gate_proj.weight",             UP,          FFN,        HIDDEN),     \
-    MATRIX_IF(DENSE, LAYER "mlp.up_proj.weight",               UP,          FFN,        HIDDEN),     \
-    MATRIX_IF(DENSE, LAYER "mlp.down_proj.weight",             DOWN,        HIDDEN,     FFN)
+    LLAMA_DENSE_TENSORS(LAYER "mlp.")
 static const proa_name olmoe_tensors[] = {
     LLAMA_ATTENTION_BIASES(BODY),
     VECTOR   (LAYER "self_attn.q_norm.weight",                 Q_NORM,      Q),

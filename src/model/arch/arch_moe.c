@@ -14,11 +14,7 @@
 
 /* clang-format off */
 #define KEYS_OF_LLAMA \
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),                 \
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),                \
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),                \
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),                 \
-    REQUIRED  ("intermediate_size",       ffn,            FFN),                   \
+    SIZE_KEYS (layers),                                                           \
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),        \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048),     \
     ACTIVATION("hidden_act",              SILU),                                  \
@@ -68,13 +64,9 @@ static const proa_key qwen3_vl_keys[] = {QWEN_KEYS, KV_HEADS(16), END_KEYS};
     TIED_HEAD("model.embed_tokens.weight"),                                         \
     END_TENSORS
 #define QWEN_FFN \
-    MATRIX_IF(DENSE,          IN_LAYER "mlp.gate_proj.weight",              UP,          FFN,        HIDDEN),     \
-    MATRIX_IF(DENSE,          IN_LAYER "mlp.up_proj.weight",                UP,          FFN,        HIDDEN),     \
-    MATRIX_IF(DENSE,          IN_LAYER "mlp.down_proj.weight",              DOWN,        HIDDEN,     FFN),        \
+    LLAMA_DENSE_TENSORS(IN_LAYER "mlp."), \
     MATRIX_IF(EXPERTS,        IN_LAYER "mlp.gate.weight",                   ROUTER,      EXPERTS,    HIDDEN),     \
-    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.gate_proj.weight",   EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
-    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.up_proj.weight",     EXPERT_UP,   EXPERT_FFN, HIDDEN),     \
-    EXPERT_MATRIX_IF(EXPERTS, IN_LAYER "mlp.experts.%d.down_proj.weight",   EXPERT_DOWN, HIDDEN,     EXPERT_FFN)
+    LLAMA_EXPERT_TENSORS(IN_LAYER "mlp.")
 
 #define MIXTRAL_FFN \
     MATRIX       (IN_LAYER "block_sparse_moe.gate.weight",          ROUTER,      EXPERTS,    HIDDEN), \
@@ -122,9 +114,7 @@ static const proa_name qwen3_vl_tensors[] = {
     LLAMA_HEAD_NORMS(VL),
     LLAMA_ATTENTION(VL),
     LLAMA_HEAD(VL, "lm_head.weight"),
-    MATRIX_IF(DENSE,   VL "layers.%d.mlp.gate_proj.weight",       UP,     FFN,     HIDDEN),
-    MATRIX_IF(DENSE,   VL "layers.%d.mlp.up_proj.weight",         UP,     FFN,     HIDDEN),
-    MATRIX_IF(DENSE,   VL "layers.%d.mlp.down_proj.weight",       DOWN,   HIDDEN,  FFN),
+    LLAMA_DENSE_TENSORS(VL "layers.%d.mlp."),
     MATRIX_IF(EXPERTS, VL "layers.%d.mlp.gate.weight",            ROUTER, EXPERTS, HIDDEN),
     VL_EXPERTS("gate_up_proj", EXPERT_UP,   TRANSPOSED, EXPERT_GATED, HIDDEN,     EXPERTS_TURNED),
     VL_EXPERTS("down_proj",    EXPERT_DOWN, TRANSPOSED, HIDDEN,       EXPERT_FFN, EXPERTS_TURNED),

@@ -9,13 +9,9 @@
 #define BLOCK "model.layers.%d."
 
 /* clang-format off */
-#define COMMON_KEYS ACTIVATION("hidden_act", RELU2), SIZE_KEYS
-#define SIZE_KEYS \
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),           \
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),           \
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),            \
-    REQUIRED  ("intermediate_size",       ffn,            FFN),              \
+#define COMMON_KEYS ACTIVATION("hidden_act", RELU2), NEMOTRON_KEYS
+#define NEMOTRON_KEYS \
+    SIZE_KEYS (layers),                                                      \
     INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),   \
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),   \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096), \
@@ -37,7 +33,7 @@ static const proa_key nanochat_keys[] = {
     END_KEYS};
 static const proa_key apertus_keys[] = {
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  65536),
-    SIZE_KEYS,
+    NEMOTRON_KEYS,
     EPSILON   ("rms_norm_eps",            1e-5),
     END_KEYS};
 static const proa_key arcee_keys[] = {COMMON_KEYS, EPSILON("rms_norm_eps", 1e-5), END_KEYS};

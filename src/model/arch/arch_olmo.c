@@ -12,11 +12,7 @@
 
 /* clang-format off */
 #define KEYS \
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),            \
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),           \
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),           \
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),            \
-    REQUIRED  ("intermediate_size",       ffn,            FFN),              \
+    SIZE_KEYS (layers),                                                      \
     INTEGER   ("num_key_value_heads",     kv_heads,       1, HEADS,    0),   \
     INTEGER   ("head_dim",                head_dim,       1, HEAD_DIM, 0),   \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  2048), \

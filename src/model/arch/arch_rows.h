@@ -26,6 +26,13 @@
 #define PAD(def)                              PROA_KEY_INTEGER("pad_token_id", pad, INT32_MIN, INT32_MAX, def)
 #define ACTIVATION(key, ACT)                  PROA_KEY_ACTIVATION(key, PROA_ACT_##ACT)  /* of the FFN */
 #define END_KEYS                              {0}
+/* The sizes by their usual names. LAYERS_FIELD: layers, or encoder_layers. */
+#define SIZE_KEYS(LAYERS_FIELD) \
+    REQUIRED("vocab_size",          vocab,        VOCAB),  \
+    REQUIRED("hidden_size",         hidden,       HIDDEN), \
+    REQUIRED("num_hidden_layers",   LAYERS_FIELD, LAYERS), \
+    REQUIRED("num_attention_heads", heads,        HEADS),  \
+    REQUIRED("intermediate_size",   ffn,          FFN)
 
 /* ---- Tensors of the checkpoint: proa_name. ----
  * "%d" in NAME stands for the layer. SLOT is where the tensor goes (PROA_SLOT_LIST; a bias goes to SLOT_B). ROWS and

@@ -10,15 +10,11 @@
 #define LAYER "model.layers.%d."
 
 /* clang-format off */
-#define SIZE_KEYS \
-    REQUIRED  ("vocab_size",              vocab,          VOCAB),               \
-    REQUIRED  ("hidden_size",             hidden,         HIDDEN),              \
-    REQUIRED  ("num_hidden_layers",       layers,         LAYERS),              \
-    REQUIRED  ("num_attention_heads",     heads,          HEADS),               \
-    REQUIRED  ("intermediate_size",       ffn,            FFN),                 \
+#define STABLE_KEYS \
+    SIZE_KEYS (layers),                                                         \
     INTEGER   ("max_position_embeddings", context,        1, CONTEXT,  4096)
 static const proa_key stablelm_keys[] = {
-    SIZE_KEYS,
+    STABLE_KEYS,
     KV_HEADS  (32),
     EPSILON   ("layer_norm_eps",          1e-5),
     ACTIVATION("hidden_act",              SILU),
@@ -28,7 +24,7 @@ static const proa_key stablelm_keys[] = {
     SWITCH    ("qk_layernorm",            qk_norm,        0),
     END_KEYS};
 static const proa_key starcoder2_keys[] = {
-    SIZE_KEYS,
+    STABLE_KEYS,
     KV_HEADS  (2),
     EPSILON   ("norm_epsilon",            1e-5),
     ACTIVATION("hidden_act",              GELU_TANH),
@@ -36,7 +32,7 @@ static const proa_key starcoder2_keys[] = {
     SWITCH    ("use_bias",                attention_bias, 1),
     END_KEYS};
 static const proa_key orion_keys[] = {
-    SIZE_KEYS,
+    STABLE_KEYS,
     KV_HEADS  (0),
     EPSILON   ("rms_norm_eps",            1e-5),
     ACTIVATION("hidden_act",              SILU),

@@ -44,6 +44,16 @@
     MATRIX   (M "layers.%d.mlp.gate_proj.weight",                  UP,         FFN,    HIDDEN), \
     MATRIX   (M "layers.%d.mlp.up_proj.weight",                    UP,         FFN,    HIDDEN), \
     MATRIX   (M "layers.%d.mlp.down_proj.weight",                  DOWN,       HIDDEN, FFN)
+/* The same where some layers have a mixture: the FFNs of the others, and experts with tensors of their own. AT: what
+ * the names in the layer begin with. */
+#define LLAMA_DENSE_TENSORS(AT) \
+    MATRIX_IF(DENSE, AT "gate_proj.weight",                        UP,         FFN,    HIDDEN), \
+    MATRIX_IF(DENSE, AT "up_proj.weight",                          UP,         FFN,    HIDDEN), \
+    MATRIX_IF(DENSE, AT "down_proj.weight",                        DOWN,       HIDDEN, FFN)
+#define LLAMA_EXPERT_TENSORS(AT) \
+    EXPERT_MATRIX_IF(EXPERTS, AT "experts.%d.gate_proj.weight",    EXPERT_UP,  EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX_IF(EXPERTS, AT "experts.%d.up_proj.weight",      EXPERT_UP,  EXPERT_FFN, HIDDEN), \
+    EXPERT_MATRIX_IF(EXPERTS, AT "experts.%d.down_proj.weight",    EXPERT_DOWN, HIDDEN, EXPERT_FFN)
 #define LLAMA_HEAD(M, name) \
     MATRIX_IF(UNTIED, name,                                        HEAD,       VOCAB,  HIDDEN), \
     TIED_HEAD(M "embed_tokens.weight")
