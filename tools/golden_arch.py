@@ -387,6 +387,7 @@ ROWS |= {
         audio_config={"hidden_size": 16, "intermediate_size": 16, "num_blocks": 1, "num_attention_heads": 2, "ext_pw_out_channel": 16,
                       "nemo_conv_channels": 16, "input_size": 16}, **dict(drop(TEXT, "head_dim"), tie_word_embeddings=True)),
 }
+ROWS["ctrl"] = lambda: transformers.CTRLConfig(n_embd=32, dff=40, n_layer=2, n_head=4, n_positions=96, **IDS)
 SMALL_TEXT = drop(TEXT, "head_dim")
 ROWS |= {
     "exaone4_5": lambda: transformers.Exaone4_5_Config(

@@ -781,6 +781,7 @@ typedef struct proa_arch {
     A(stablelm)                                                                                              \
     A(starcoder2)                                                                                            \
     A(opt)                                                                                                   \
+    A(ctrl)                                                                                                  \
     A(xglm)                                                                                                  \
     A(biogpt)                                                                                                \
     A(internlm2)                                                                                             \

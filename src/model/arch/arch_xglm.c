@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * arch_xglm.c - XGLM and BioGPT: decoders with LayerNorm and biases, a scaled embedding, which is the head, too, and
- * positions from row 2 on, which are sinusoids or (BioGPT) learned. Facts: transformers' modeling_{xglm,biogpt}.py. */
+ * arch_xglm.c - XGLM, BioGPT and CTRL: decoders with LayerNorm and biases, a scaled embedding, which is the head, too,
+ * and positions that are sinusoids (XGLM's from row 2 on) or learned (BioGPT, also from row 2 on). Facts: transformers'
+ * modeling_{xglm,biogpt,ctrl}.py. */
 #include "model/arch/arch_rows.h"
 
 #include "base/limits.h"
@@ -30,6 +31,16 @@ static const proa_key biogpt_keys[] = {
     ACTIVATION("hidden_act",              GELU),
     SWITCH    ("tie_word_embeddings",     tied,    1),
     PAD       (1),
+    END_KEYS};
+static const proa_key ctrl_keys[] = {
+    REQUIRED  ("vocab_size",              vocab,   VOCAB),
+    REQUIRED  ("n_embd",                  hidden,  HIDDEN),
+    REQUIRED  ("n_layer",                 layers,  LAYERS),
+    REQUIRED  ("n_head",                  heads,   HEADS),
+    REQUIRED  ("dff",                     ffn,     FFN),
+    INTEGER   ("n_positions",             context, 1, CONTEXT, 256),
+    EPSILON   ("layer_norm_epsilon",      1e-6),
+    SWITCH    ("tie_word_embeddings",     tied,    1),
     END_KEYS};
 
 /* M: what the names begin with. */
@@ -65,7 +76,35 @@ static const proa_name biogpt_tensors[] = {
     TIED_HEAD("biogpt.embed_tokens.weight"),
     MATRIX_IF(UNTIED, "output_projection.weight", HEAD, VOCAB, HIDDEN),
     END_TENSORS};
+#define CTRL    "transformer."
+#define CTRL_IN CTRL "h.%d."
+static const proa_name ctrl_tensors[] = {
+    TABLE    (CTRL "w.weight",                          TOKENS,       VOCAB,  HIDDEN),
+    TABLE_SINUSOIDS(HALVES, CTRL "pos_encoding",        0),
+    VECTOR   (CTRL_IN "layernorm1.weight",              ATTN_NORM,    HIDDEN),
+    VECTOR   (CTRL_IN "layernorm1.bias",                ATTN_NORM_B,  HIDDEN),
+    MATRIX   (CTRL_IN "multi_head_attention.Wq.weight", QKV,          Q,      HIDDEN),
+    MATRIX   (CTRL_IN "multi_head_attention.Wk.weight", QKV,          KV,     HIDDEN),
+    MATRIX   (CTRL_IN "multi_head_attention.Wv.weight", QKV,          KV,     HIDDEN),
+    VECTOR   (CTRL_IN "multi_head_attention.Wq.bias",   QKV_B,        Q),
+    VECTOR   (CTRL_IN "multi_head_attention.Wk.bias",   QKV_B,        KV),
+    VECTOR   (CTRL_IN "multi_head_attention.Wv.bias",   QKV_B,        KV),
+    MATRIX   (CTRL_IN "multi_head_attention.dense.weight", O,         HIDDEN, Q),
+    VECTOR   (CTRL_IN "multi_head_attention.dense.bias", O_B,         HIDDEN),
+    VECTOR   (CTRL_IN "layernorm2.weight",              FFN_NORM,     HIDDEN),
+    VECTOR   (CTRL_IN "layernorm2.bias",                FFN_NORM_B,   HIDDEN),
+    MATRIX   (CTRL_IN "ffn.0.weight",                   UP,           FFN,    HIDDEN),
+    VECTOR   (CTRL_IN "ffn.0.bias",                     UP_B,         FFN),
+    MATRIX   (CTRL_IN "ffn.2.weight",                   DOWN,         HIDDEN, FFN),
+    VECTOR   (CTRL_IN "ffn.2.bias",                     DOWN_B,       HIDDEN),
+    VECTOR   (CTRL "layernorm.weight",                  FINAL_NORM,   HIDDEN),
+    VECTOR   (CTRL "layernorm.bias",                    FINAL_NORM_B, HIDDEN),
+    TIED_HEAD(CTRL "w.weight"),
+    MATRIX_IF(UNTIED, "lm_head.weight",                 HEAD,         VOCAB,  HIDDEN),
+    VECTOR   ("lm_head.bias",                           HEAD_B,       VOCAB),
+    END_TENSORS};
 static const char *const xglm_prefixes[] = {"model.", NULL}, *const biogpt_prefixes[] = {"biogpt.", NULL};
+static const char *const ctrl_prefixes[] = {CTRL, NULL};
 /* A tied head's copy, and the sinusoids, which old checkpoints hold. */
 static const char *const ignored[] = {"lm_head.weight", "output_projection.weight", "embed_positions.weights", NULL};
 
@@ -109,6 +148,14 @@ static proa_status finish_xglm(proa_config *c, const proa_json *json, proa_arena
     return PROA_OK;
 }
 
+static proa_status finish_ctrl(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_UNUSED(json), PROA_UNUSED(arena), PROA_UNUSED(err);
+    c->act = PROA_ACT_RELU;
+    c->embed_scale = sqrt((double)c->hidden);
+    return PROA_OK;
+}
+
 /* clang-format off */
 #define ROW(type, class, heads)                                                                         \
     {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(LAYER), .keys = type##_keys,    \
@@ -117,4 +164,5 @@ static proa_status finish_xglm(proa_config *c, const proa_json *json, proa_arena
 
 const proa_arch proa_arch_xglm = ROW(xglm, "XGLMForCausalLM", NO_HEADS);
 const proa_arch proa_arch_biogpt = ROW(biogpt, "BioGptForCausalLM", HEADS(TEXTS | TOKENS, "BioGpt"));
+const proa_arch proa_arch_ctrl = ROW(ctrl, "CTRLLMHeadModel", NO_HEADS);
 /* clang-format on */
