@@ -4,7 +4,8 @@
  * (Mistral), factors and a mixture (MiniCPM), rotated pairs (Ernie 4.5, Helium) and layers without positions
  * (SmolLM3), so they share keys, tensors and all steps but two. Facts: transformers'
  * modeling_{llama,mistral,qwen2,qwen3,smollm3,seed_oss,ernie4_5,helium,cwm}.py, OpenBMB's modeling_minicpm.py, vLLM's
- * mimo.py and llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas). */
+ * mimo.py and llama.py (whose registry has InternLM, InternLM3, Aquila and Xverse as Llamas),
+ * TensorRT-LLM's models of Skywork. */
 #include "model/arch/llama_rows.h"
 
 #include <math.h>
@@ -234,10 +235,11 @@ static proa_status finish_exaone(proa_config *c, const proa_json *json, proa_are
      .names = tensors##_tensors, .prefixes = prefixes, .ignored = ignored,                          \
      .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finisher, heads}
 
-/* Aquila and Xverse are Llamas under their own names. */
+/* Aquila, Xverse and Skywork are Llamas under their own names. */
 const proa_arch proa_arch_llama = ROW(
     "llama",
-    STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM"),
+    STRINGS("LlamaForCausalLM", "LLaMAForCausalLM", "AquilaModel", "AquilaForCausalLM", "XverseForCausalLM",
+            "SkyworkForCausalLM"),
     keys, llama, layer, proa_llama_finish, HEADS(TEXTS | TOKENS | SPANS, "Llama"));
 const proa_arch proa_arch_mistral =
     ROW("mistral", STRINGS("MistralForCausalLM", "MinistralForCausalLM"), mistral_keys, llama, layer,

@@ -139,7 +139,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {ON(chunks_are_one_prompt, "llama_dynamic"),
                                        ON(chunks_are_one_prompt, "phi3_longrope"),
+                                       ON(chunks_are_one_prompt, "qwen"),
                                        ON(neighbours_have_their_own_length, "llama_dynamic"),
+                                       ON(neighbours_have_their_own_length, "qwen"),
                                        ON(neighbours_have_their_own_length, "phi3_longrope"),
                                        ON(long_factors_from_the_first_token, "phi3_longrope")};
     return cmocka_run_group_tests(tests, NULL, NULL);
