@@ -664,6 +664,19 @@ DECODERS = {
     "gpt_oss_cls": ("GptOssForSequenceClassification", lambda: transformers.GptOssConfig(
         sliding_window=5, layer_types=["sliding_attention", "full_attention"], num_labels=3,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **EIGHT, **SHORT)),
+    "apertus_token": ("ApertusForTokenClassification", lambda: transformers.ApertusConfig(num_labels=5, **WIDTH)),
+    "helium_cls": ("HeliumForSequenceClassification", lambda: transformers.HeliumConfig(num_labels=3, **SHORT)),
+    "helium_token": ("HeliumForTokenClassification", lambda: transformers.HeliumConfig(num_labels=5, **SHORT)),
+    "persimmon_cls": ("PersimmonForSequenceClassification", lambda: transformers.PersimmonConfig(
+        num_labels=3, **drop(WIDTH, "num_key_value_heads"))),
+    "persimmon_token": ("PersimmonForTokenClassification", lambda: transformers.PersimmonConfig(
+        num_labels=5, **drop(WIDTH, "num_key_value_heads"))),
+    # The class of multimodal checkpoints, whose vision tower is not used.
+    "gemma3_multimodal_cls": ("Gemma3ForSequenceClassification", lambda: transformers.Gemma3Config(
+        num_labels=3, text_config=transformers.Gemma3TextConfig(
+            sliding_window=6, layer_types=["sliding_attention", "full_attention"], **SHORT),
+        vision_config={"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 4,
+                       "image_size": 8}, mm_tokens_per_image=4)),
 }
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.

@@ -368,7 +368,7 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     if (arch->form != PROA_FORM_TEXTS || proa_config_is_null(keys, "pad_token_id")) c->pad = -1; /* PAD */
     if (text) PROA_TRY(read_outer_tie(c, text, config, err));
     PROA_TRY(arch->finish(c, keys, arena, err));
-    if (arch->origin) PROA_TRY(proa_arch_finish_form(arch, c, keys, err));
+    if (arch->origin) PROA_TRY(proa_arch_finish_form(arch, c, keys, config, err));
     if (c->bidirectional && arch->kind == PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
     PROA_TRY(derive_sizes(c, err));

@@ -420,7 +420,8 @@ static void leave_encoder(proa_config *c)
     c->decoder_start = -1;
 }
 
-proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c, const proa_json *json, proa_err *err)
+proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c, const proa_json *json,
+                                  const proa_json *outer, proa_err *err)
 {
     bool causal = arch->form == PROA_FORM_CAUSAL;
     switch (arch->origin->kind) {
@@ -430,7 +431,7 @@ proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c, const p
     }
     if (causal) leave_encoder(c);
     if (causal) return PROA_OK;
-    PROA_TRY(proa_config_read_labels(c, json, err));
+    PROA_TRY(proa_config_read_labels(c, outer, err));
     if (arch->form == PROA_FORM_SPANS) c->labels = 2, c->regression = false;
     return PROA_OK;
 }

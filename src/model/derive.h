@@ -17,8 +17,9 @@
 const proa_arch *const *proa_arch_rows(void);
 /* The row of that form that is made of a row; NULL: there is none. */
 const proa_arch *proa_arch_of_form(const proa_arch *origin, proa_head_form form);
-/* What a row that is made of another sets after the `finish` of that: whose layers they are, and the labels. */
-PROA_MUST_CHECK proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c,
-                                                  const proa_json *json, proa_err *err);
+/* What a row that is made of another sets after the `finish` of that: whose layers they are, and the labels. json: the
+ * keys of the layers; outer: config.json itself, which has the labels, and holds json where the model is multimodal. */
+PROA_MUST_CHECK proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c, const proa_json *json,
+                                                  const proa_json *outer, proa_err *err);
 
 #endif

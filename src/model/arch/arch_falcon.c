@@ -264,7 +264,8 @@ const proa_arch proa_arch_gpt_neox_japanese =
     ROW("gpt_neox_japanese", STRINGS("GPTNeoXJapaneseForCausalLM"), japanese_keys, japanese_tensors, finish_japanese,
         NO_HEADS);
 const proa_arch proa_arch_persimmon =
-    ROW("persimmon", STRINGS("PersimmonForCausalLM"), persimmon_keys, persimmon_tensors, finish_persimmon, NO_HEADS);
+    ROW("persimmon", STRINGS("PersimmonForCausalLM"), persimmon_keys, persimmon_tensors, finish_persimmon,
+        HEADS(TEXTS | TOKENS, "Persimmon"));
 const proa_arch proa_arch_fuyu =
     {.name = "fuyu", .model_type = "fuyu", .hf = STRINGS("FuyuForCausalLM"), DECODER(LAYER), .keys = persimmon_keys,
      .names = persimmon_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head,

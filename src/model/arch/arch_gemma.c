@@ -279,7 +279,7 @@ const proa_arch proa_arch_gemma3 = {
         layer_norms_around, finish_gemma3),
     .model_type = "gemma3_text", .text_config = "text_config", .prefixes = gemma3_prefixes,
     .prefix_aliases = gemma3_prefix_aliases,
-    .unused_parts = gemma3_unused, HEADS(TEXTS, "Gemma3Text")};
+    .unused_parts = gemma3_unused, HEADS(TEXTS, "Gemma3Text", "Gemma3")};
 static const proa_key no_keys[] = {END_KEYS}; /* all are in the objects of the stacks */
 const proa_arch proa_arch_t5gemma = {
     .name = "t5gemma", .model_type = "t5gemma", .hf = STRINGS("T5GemmaForConditionalGeneration"),

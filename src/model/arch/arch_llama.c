@@ -264,7 +264,8 @@ const proa_arch proa_arch_ernie4_5 =
     ROW("ernie4_5", STRINGS("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"), ernie_keys, llama, layer_pairs,
         finish_ernie, NO_HEADS);
 const proa_arch proa_arch_helium =
-    ROW("helium", STRINGS("HeliumForCausalLM"), helium_keys, helium, layer_pairs, finish_helium, NO_HEADS);
+    ROW("helium", STRINGS("HeliumForCausalLM"), helium_keys, helium, layer_pairs, finish_helium,
+        HEADS(TEXTS | TOKENS, "Helium"));
 const proa_arch proa_arch_cwm = ROW("cwm", STRINGS("CwmForCausalLM"), cwm_keys, llama, layer, finish_cwm, NO_HEADS);
 const proa_arch proa_arch_exaone =
     {.name = "exaone", .model_type = "exaone", .hf = STRINGS("ExaoneForCausalLM"), DECODER(RMS), .keys = exaone_keys,

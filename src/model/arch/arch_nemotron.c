@@ -188,7 +188,7 @@ const proa_arch proa_arch_nemotron = ROW(nemotron, "NemotronForCausalLM", LAYER,
 const proa_arch proa_arch_arcee    = ROW(arcee,    "ArceeForCausalLM",    RMS,   embed, layer, finish_arcee,
                                        HEADS(TEXTS | TOKENS | SPANS, "Arcee"));
 const proa_arch proa_arch_apertus  = ROW(apertus,  "ApertusForCausalLM",  RMS,   embed, apertus_layer, finish_apertus,
-                                       NO_HEADS);
+                                       HEADS(TOKENS, "Apertus"));
 const proa_arch proa_arch_jais2    = ROW(jais2,    "Jais2ForCausalLM",    LAYER, embed, layer, finish_arcee, NO_HEADS);
 const proa_arch proa_arch_nanochat =
     ROW(nanochat, "NanoChatForCausalLM", RMS, nanochat_embed, nanochat_layer, finish_nanochat, NO_HEADS);
