@@ -426,6 +426,11 @@ LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
                                "gemma3n", "gemma3n_deep", *SPARSE_ROWS, *LINEARS), (7, 1, 70)
 
+# As wide keys in both kinds of layers, as it is published.
+EMBEDDING_GEMMA2 = {
+    "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+    "global_head_dim": 16, "num_global_key_value_heads": 1, "max_position_embeddings": 128, "sliding_window": 3, "embedding_dim": 40,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"], "hidden_size_per_layer_input": 12, **IDS}
 BERT = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96,
         "max_position_embeddings": 66, "vocab_size": VOCAB, "pad_token_id": 1}
 DISTIL = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 96, "max_position_embeddings": 64, "vocab_size": VOCAB}
@@ -575,6 +580,9 @@ HEADS = {
             LM, num_hidden_layers=7, tie_word_embeddings=True))),
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
+    "embedding_gemma2": ("EmbeddingGemma2Model", lambda: transformers.EmbeddingGemma2Config(text_config=EMBEDDING_GEMMA2)),
+    "embedding_gemma2_text": ("EmbeddingGemma2TextModel", lambda: transformers.EmbeddingGemma2TextConfig(
+        attention_bias=True, **EMBEDDING_GEMMA2)),
     "nomic_bert": ("NomicBertModel", lambda: transformers.NomicBertConfig(**SMALL)),
     "nomic_bert_cls": ("NomicBertForSequenceClassification", lambda: transformers.NomicBertConfig(num_labels=3, **SMALL)),
     "nomic_bert_token": ("NomicBertForTokenClassification", lambda: transformers.NomicBertConfig(num_labels=5, **SMALL)),
@@ -683,7 +691,7 @@ HEADS |= DECODERS
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR", "MegatronBert", "RobertaPreLayerNorm",
             "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
-LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder", "longt5_global_encoder"), (7, 1, 90)
+LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder", "longt5_global_encoder", "deepseek_v3_token", "embedding_gemma2"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
       "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
 # Encoders with a decoder, and what their generation_config.json adds: a banned padding token, forced first and last tokens.

@@ -64,7 +64,10 @@ void proa_engine_info(const proa_engine *e, proa_info *info)
     *info = (proa_info){.arch = e->model->arch->name, .kind = e->model->arch->kind};
     bool decoder = e->model->arch->kind == PROA_KIND_DECODER;
     info->vocab = (int32_t)c->vocab;
-    info->hidden = (int32_t)(decoder ? proa_model_hidden_width(e->model) : c->hidden);
+    bool projects = proa_arch_projects(e->model->arch);
+    info->hidden = (int32_t)(decoder    ? proa_model_hidden_width(e->model)
+                             : projects ? c->head_embed
+                                        : c->hidden);
     info->layers = (int32_t)c->layers, info->encoder_layers = (int32_t)c->encoder_layers;
     info->context = (int32_t)c->context;
     info->outputs = (int32_t)p->width[PROA_REG_OUT];

@@ -49,6 +49,9 @@ proa_status proa_request_rows_check(const proa_engine *e, const proa_request *r,
     if (r->prompt_table) PROA_TRY(check_memory(e, "prompt_table", &r->prompt_table_memory, err));
     if (rows->hidden && r->task != PROA_TASK_ENCODE)
         return PROA_FAIL(err, INVALID, "rows: hidden states are of the task encode");
+    if (rows->hidden && proa_arch_projects(e->model->arch))
+        return PROA_FAIL(err, UNSUPPORTED, "rows: the hidden states of a %s are made by its head: ask for rows",
+                         e->model->arch->name);
     if (rows->logits || rows->scores) PROA_TRY(check_generate(r, err));
     if (!rows->logits && !rows->scores && !rows->hidden) return PROA_OK;
     return check_memory(e, "rows", &rows->memory, err);

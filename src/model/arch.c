@@ -473,7 +473,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
     case PROA_DIM_PAIR: return 2 * c->hidden;
     case PROA_DIM_LAYER_INPUT: return c->layer_input;
-    case PROA_DIM_LAYER_INPUTS: return c->layers * c->layer_input;
+    case PROA_DIM_LAYER_INPUTS: return (c->layers ? c->layers : c->encoder_layers) * c->layer_input;
     case PROA_DIM_LAYER_VOCAB: return c->layer_vocab;
     case PROA_DIM_STREAMS: return c->streams;
     case PROA_DIM_STREAM_PAIRS: return c->streams * c->streams;
@@ -594,6 +594,11 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
 bool proa_arch_has_one_row(const proa_arch *arch)
 {
     return arch->kind == PROA_KIND_ENCODER && arch->head_rows != PROA_ROWS_ALL;
+}
+
+bool proa_arch_projects(const proa_arch *arch)
+{
+    return arch->kind == PROA_KIND_ENCODER && arch->outputs == PROA_DIM_HEAD_EMBED;
 }
 
 bool proa_arch_decodes_input(const proa_arch *arch)

@@ -797,6 +797,7 @@ typedef struct proa_arch {
     A(gemma3n)                                                                                               \
     A(gemma4_unified)                                                                                        \
     A(gemma4)                                                                                                \
+    A(embedding_gemma2)                                                                                      \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \
     A(mllama)                                                                                                \
@@ -948,6 +949,8 @@ bool proa_name_applies(const proa_name *name, const proa_config *c, int64_t laye
 bool proa_step_applies(const proa_step *step, const proa_config *c, int64_t layer);
 /* Whether this is an encoder whose head computes one row of each input. */
 bool proa_arch_has_one_row(const proa_arch *arch);
+/* Whether this is an encoder whose hidden states are what its head makes of X (an embedder with a projection). */
+bool proa_arch_projects(const proa_arch *arch);
 /* Whether this is an encoder whose passes also run a decoder over the input. */
 bool proa_arch_decodes_input(const proa_arch *arch);
 const char *proa_reg_name(proa_reg reg);

@@ -52,8 +52,9 @@ typedef struct proa_config {
     int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
-    int64_t head_embed;      /* columns of the head of a masked language model; read as 0: embed */
-    int64_t extra_tokens;    /* rows of the embedding behind those of the vocabulary: an image (Mllama) */
+    /* columns of the head of a masked language model, or rows of an embedder's; read as 0: embed */
+    int64_t head_embed;
+    int64_t extra_tokens; /* rows of the embedding behind those of the vocabulary: an image (Mllama) */
     int64_t types, labels;
     int64_t tasks;    /* rows of a table of tasks, of which the first is used (ERNIE) */
     int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */

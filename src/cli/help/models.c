@@ -20,7 +20,7 @@ static const char *output_name(const proa_arch *a)
 {
     if (a->kind != PROA_KIND_ENCODER) return "text";
     if (a->outputs == PROA_DIM_VOCAB) return "masked words";
-    if (a->outputs == PROA_DIM_HIDDEN) return "hidden states";
+    if (a->outputs == PROA_DIM_HIDDEN || proa_arch_projects(a)) return "hidden states";
     if (strstr(a->hf[0], "QuestionAnswering")) return "start and end scores";
     return a->head_rows == PROA_ROWS_ALL ? "a class for each token" : "a class or a number";
 }

@@ -200,6 +200,7 @@ proa_status proa_submit_plan(const proa_engine *e, proa_engine_request *req, con
     bool encoder = e->model->arch->kind == PROA_KIND_ENCODER;
     req->width = 1;
     PROA_TRY(check_task(e->model->arch, req->task, err));
+    if (req->task == PROA_TASK_ENCODE && proa_arch_projects(e->model->arch)) req->task = PROA_TASK_ROWS;
     if (!encoder && req->task != PROA_TASK_ENCODE) PROA_TRY(proa_submit_read_options(e, req, options, err));
     make_encoded(e, req);
     if (req->task == PROA_TASK_GENERATE) {
