@@ -426,6 +426,9 @@ LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
                                "gemma3n", "gemma3n_deep", *SPARSE_ROWS, *LINEARS), (7, 1, 70)
 
+PRIVACY_FILTER = {"hidden_size": 32, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                  "head_dim": 8, "max_position_embeddings": 128, "sliding_window": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+                  "tie_word_embeddings": False, **IDS}
 # As wide keys in both kinds of layers, as it is published.
 EMBEDDING_GEMMA2 = {
     "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -580,6 +583,9 @@ HEADS = {
             LM, num_hidden_layers=7, tie_word_embeddings=True))),
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
+    "privacy_filter": ("OpenAIPrivacyFilterModel", lambda: transformers.OpenAIPrivacyFilterConfig(**PRIVACY_FILTER)),
+    "privacy_filter_token": ("OpenAIPrivacyFilterForTokenClassification", lambda: transformers.OpenAIPrivacyFilterConfig(
+        num_labels=5, **PRIVACY_FILTER)),
     "embedding_gemma2": ("EmbeddingGemma2Model", lambda: transformers.EmbeddingGemma2Config(text_config=EMBEDDING_GEMMA2)),
     "embedding_gemma2_text": ("EmbeddingGemma2TextModel", lambda: transformers.EmbeddingGemma2TextConfig(
         attention_bias=True, **EMBEDDING_GEMMA2)),

@@ -697,6 +697,8 @@ typedef struct proa_arch {
     A(minicpm3)                                                                                              \
     A(kimi_linear)                                                                                           \
     A(gpt_oss)                                                                                               \
+    A(privacy_filter)                                                                                        \
+    A(privacy_filter_token)                                                                                  \
     A(qwen2_moe)                                                                                             \
     A(qwen3_moe)                                                                                             \
     A(qwen3_vl_moe)                                                                                          \
