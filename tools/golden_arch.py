@@ -15,6 +15,7 @@ Makes the rows named in ROWS (the older rows were made in the same way). Needs t
 import json
 import pathlib
 import sys
+import tempfile
 import types
 
 import safetensors.torch
@@ -426,6 +427,8 @@ LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5
                                *LFM2_ROWS, *FALCON_H1_ROWS, *MIXER_ROWS, "gemma4", "gemma4_small", "gemma4_moe",
                                "gemma3n", "gemma3n_deep", *SPARSE_ROWS, *LINEARS), (7, 1, 70)
 
+SHORT_BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+              "max_position_embeddings": 64, **IDS}
 PRIVACY_FILTER = {"hidden_size": 32, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 8, "max_position_embeddings": 128, "sliding_window": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
                   "tie_word_embeddings": False, **IDS}
@@ -560,6 +563,8 @@ HEADS = {
     **{f"{row}{ending}": (f"{family}{head}", config) for row, (family, config) in BERT_LIKE.items() for ending, head in ENDINGS.items()
        if (row, ending) != ("esm", "_qa")},
     "jina_embeddings_v3_tasks": ("JinaEmbeddingsV3Model", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
+    "jina_embeddings_v3_separation": ("JinaEmbeddingsV3Model", lambda: transformers.JinaEmbeddingsV3Config(
+        type_vocab_size=1, **SHORT_BERT)),
     "roformer_wide": ("RoFormerModel", lambda: transformers.RoFormerConfig(**SMALL)),
     "clip_text": ("CLIPTextModel", lambda: transformers.CLIPTextConfig(bos_token_id=197, eos_token_id=198, **SMALL)),
     # ESM-1b: learned positions, normed embeddings.
@@ -912,6 +917,10 @@ def model_rows(model, ids):
     return model.question_encoder.bert_model(torch.tensor([ids])).last_hidden_state[0]
 
 
+# The task that config.json chooses, by a key of Proa's own.
+JINA_TASKS = {"jina_embeddings_v3_tasks": None, "jina_embeddings_v3_separation": "separation"}
+
+
 def make_head(row):
     name, config = HEADS[row]
     norms = ("norm", "ln_", "LayerNorm") if name.startswith(FAMILIES) else ("norm", "ln_")
@@ -922,6 +931,9 @@ def make_head(row):
     for n, p in model.named_parameters() if row in DECODING else []:
         if n.endswith("Attention.q.weight"):  # as T5 begins: scores are not divided, and large ones amplify roundings
             p.data *= model.config.d_kv ** -0.5
+    stored = model
+    if JINA_TASKS.get(row):
+        model = with_task(model, 1)
     kind, cases = ("cls" if "For" in name else "enc"), []
     prompts = prompts_of(1, LONG_PROMPTS if row in LONG or row in DECODING else PROMPTS)
     if row in DECODERS and "ForSequence" in name:  # padding behind and before, and nothing else
@@ -942,9 +954,9 @@ def make_head(row):
             rows = rows[:, None]
         rows = rounded(rows) if rows.dim() == 1 else [rounded(r) for r in rows]
         cases.append({"input_ids": ids, **types, "logits" if kind == "cls" else "last_hidden_state": rows})
-        if types and kind == "enc":
+        if (types or JINA_TASKS.get(row)) and kind == "enc":
             cases[-1]["pooler"] = rounded(out.pooler_output[0])
-    save(row, model, kind, cases)
+    save(row, stored, kind, cases)
     if row == "bart_cls":
         zero_shot(model, row)
 
@@ -1115,19 +1127,39 @@ def publish_esm(path):
     safetensors.torch.save_file(named, path, {"format": "pt"})
 
 
-def publish_jina_v3(folder):
+def jina_adapters(tensors):
+    """Of each matrix of a file the adapters of two tasks, as the published code has them: tables have theirs turned."""
+    found, random = {}, torch.Generator().manual_seed(2)
+    for name, p in tensors.items():
+        if p.dim() == 2:
+            shapes = ((2, p.shape[0], 4), (2, 4, p.shape[1])) if "embeddings" in name else ((2, 4, p.shape[1]), (2, p.shape[0], 4))
+            found[name] = [0.4 * torch.randn(shape, generator=random) for shape in shapes]
+    return found
+
+
+def with_task(model, task):
+    """The model as the published code computes it for a task: alpha / rank times the product of both is added."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        path = pathlib.Path(folder) / "model.safetensors"
+        tensors = safetensors.torch.load_file(path)
+        for name, (a, b) in jina_adapters(tensors).items():
+            tensors[name] = tensors[name] + 2 / 4 * (a[task] @ b[task] if "embeddings" in name else b[task] @ a[task])
+        safetensors.torch.save_file(tensors, path, {"format": "pt"})
+        return type(model).from_pretrained(folder, attn_implementation="eager").float().eval()
+
+
+def publish_jina_v3(folder, task):
     """As jina-embeddings-v3 is published: its own code's class, and matrices with adapters of two tasks beside them."""
-    tensors, random = safetensors.torch.load_file(folder / "model.safetensors"), torch.Generator().manual_seed(2)
-    for name in [n for n, v in tensors.items() if v.dim() == 2]:
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for name, (a, b) in jina_adapters(tensors).items():
         matrix, begin = tensors.pop(name), name.removesuffix("weight") + "parametrizations.weight."
-        tensors[begin + "original"] = matrix
-        tensors[begin + "0.lora_A"] = torch.randn(2, 4, matrix.shape[1], generator=random)
-        tensors[begin + "0.lora_B"] = torch.randn(2, matrix.shape[0], 4, generator=random)
+        tensors |= {begin + "original": matrix, begin + "0.lora_A": a, begin + "0.lora_B": b}
     safetensors.torch.save_file({"roberta." + n: v for n, v in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config |= {"architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "position_embedding_type": "rotary",
                "rotary_emb_base": config.pop("rope_parameters")["rope_theta"], "lora_adaptations": ["retrieval.query", "separation"],
-               "lora_rank": 4, "lora_alpha": 1}
+               "lora_rank": 4, "lora_alpha": 2, **({"lora_task": task} if task else {})}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
@@ -1173,8 +1205,8 @@ def save(row, model, kind, cases):
         name_layers(FOLDER / row / "model.safetensors")
     if row == "phi4_multimodal":
         publish_phi4(FOLDER / row)
-    if row == "jina_embeddings_v3_tasks":
-        publish_jina_v3(FOLDER / row)
+    if row in JINA_TASKS:
+        publish_jina_v3(FOLDER / row, JINA_TASKS[row])
     if row in LINEARS:
         publish_linear(row, FOLDER / row / "model.safetensors")
     if row == "esm":

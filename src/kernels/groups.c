@@ -152,7 +152,8 @@ bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)
     if (proa_tensor_source_is_turned(source) || !proa_tensor_source_keeps_groups(source)) return false;
     switch (source->encoding) {
     case PROA_ENCODING_PLAIN:
-    case PROA_ENCODING_PIECES: return false;
+    case PROA_ENCODING_PIECES:
+    case PROA_ENCODING_LOW_RANK: return false;
     case PROA_ENCODING_Q4_0: *format = PROA_WFMT_Q4_0; break;
     case PROA_ENCODING_Q4_1:
     case PROA_ENCODING_Q4_K: *format = PROA_WFMT_Q4_1; break;

@@ -615,6 +615,10 @@ typedef struct proa_arch {
     const char *const *prefix_aliases; /* pairs (our beginning, another beginning), NULL-terminated; NULL: none */
     const char *const *aliases;        /* pairs (our ending, older ending), NULL-terminated; NULL: none */
     const char *const *ignored;        /* endings of tensors that are not used; NULL-terminated */
+    /* Of a checkpoint with the adapters of several tasks: the ending of the name of a matrix, and in its place those of
+     * its adapters' first and second matrix [tasks, rank, cols], [tasks, rows, rank]; of a table these are
+     * [tasks, rows, rank], [tasks, rank, cols]. NULL: none. */
+    const char *const *merged;
     const char *const *unused_parts; /* beginnings of tensors of parts that are not used (a vision tower); NULL: none */
     const char *text_config; /* the key of config.json that may hold the keys of the text model; NULL: none */
     proa_stack stacks[PROA_STACK_COUNT];

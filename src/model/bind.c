@@ -284,6 +284,49 @@ static proa_status check_tensor(const binder *b, const proa_weights_tensor *t, c
     return check_blocks(b, t, w, out);
 }
 
+/* ---- adapters of a task ---- */
+
+/* The matrix of the chosen task in a tensor [tasks, rows, cols] beside t. */
+static proa_status find_of_task(const binder *b, const proa_weights_tensor *t, int which, int64_t rows,
+                                int64_t cols, proa_view *out)
+{
+    char name[PROA_TENSOR_NAME_MAX];
+    const char *const *ends = b->arch->merged;
+    int keep = (int)(strlen(t->name) - strlen(ends[0]));
+    snprintf(name, sizeof name, "%.*s%s", keep, t->name, ends[which]);
+    const proa_weights_tensor *of = proa_weights_find(b->weights, name);
+    if (!of)
+        return PROA_FAIL(b->err, INVALID, "tensor '%s', which has the adapters of tasks, is missing", name);
+    const proa_view *v = &of->source.view;
+    bool floats = proa_tensor_source_is_plain(&of->source) && proa_dtype_floating(v->dtype);
+    if (!floats || v->rank != 3 || v->shape[0] < b->c->merged_task || v->shape[1] != rows || v->shape[2] != cols)
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' must have floats [%lld tasks or more, %lld, %lld]",
+                         name, (long long)b->c->merged_task, (long long)rows, (long long)cols);
+    *out = proa_tensor_source_slice(&of->source, b->c->merged_task - 1).view;
+    return PROA_OK;
+}
+
+/* Adds the adapter of the chosen task to a matrix that has some; a packed one has it already. */
+static proa_status merge_task(const binder *b, const proa_weights_tensor *t, const wanted *w,
+                              proa_tensor_source *source)
+{
+    bool has_some = b->arch->merged && proa_str_ends(proa_str_c(t->name), proa_str_c(b->arch->merged[0]));
+    bool packed = t->final || source->encoding == PROA_ENCODING_PACKED;
+    if (!b->c->merged_task || !has_some || packed) return PROA_OK;
+    if (source->encoding != PROA_ENCODING_PLAIN)
+        return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded: an adapter cannot be added to it",
+                         t->name);
+    proa_low_rank_sum *sum = PROA_ARENA_NEW(b->arena, proa_low_rank_sum, 1);
+    int64_t rows = w->shape[0], cols = w->shape[1], rank = b->c->merged_rank;
+    bool table = w->row->role == PROA_ROLE_TABLE;
+    *sum = (proa_low_rank_sum){.base = source->view, .scale = (float)b->c->merged_scale};
+    PROA_TRY(find_of_task(b, t, table ? 1 : 2, rows, rank, &sum->left));
+    PROA_TRY(find_of_task(b, t, table ? 2 : 1, rank, cols, &sum->right));
+    source->encoding = PROA_ENCODING_LOW_RANK;
+    source->view = proa_view_of(sum, source->view.dtype, 2, w->shape);
+    return PROA_OK;
+}
+
 /* ---- parts ---- */
 
 static void add_part(const binder *b, proa_param *param, proa_weight_part part)
@@ -593,6 +636,7 @@ static proa_status bind_parts(const binder *b, const wanted *w, const proa_weigh
         char name[PROA_TENSOR_NAME_MAX + 16];
         wanted part = want_part(w, t, rows);
         PROA_TRY(check_tensor(b, t, &part, &source));
+        PROA_TRY(merge_task(b, t, &part, &source));
         add_tensor(b, param, &part, t, &source, expert);
         rows -= part.shape[row_axis(w)];
         if (rows == 0) return PROA_OK;

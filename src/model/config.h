@@ -52,6 +52,9 @@ typedef struct proa_config {
     int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
+    int64_t merged_task; /* 1 + the task whose adapter is added to all matrices when they are loaded; 0: none */
+    int64_t merged_rank; /* of that adapter */
+    double merged_scale;
     /* columns of the head of a masked language model, or rows of an embedder's; read as 0: embed */
     int64_t head_embed;
     int64_t extra_tokens; /* rows of the embedding behind those of the vocabulary: an image (Mllama) */

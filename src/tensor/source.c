@@ -32,7 +32,7 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
     int64_t last = s->view.rank - 1, span = 1;
     if (proa_view_count(s->view) == 0 || proa_encoding_is_computed(s->encoding)) return 0;
     if (!proa_encoding_is_readable(s->encoding)) return 0;
-    if (s->encoding == PROA_ENCODING_PIECES)
+    if (s->encoding == PROA_ENCODING_PIECES || s->encoding == PROA_ENCODING_LOW_RANK)
         return proa_view_count(s->view) * proa_dtype_bytes(s->view.dtype);
     if (s->encoding == PROA_ENCODING_SCALED)
         return proa_scaled_bytes(s->scaled->kind, proa_view_count(s->view));
@@ -45,7 +45,7 @@ int64_t proa_tensor_source_bytes(const proa_tensor_source *s)
 bool proa_tensor_source_is_float(const proa_tensor_source *s)
 {
     return s->encoding == PROA_ENCODING_PLAIN || s->encoding == PROA_ENCODING_PIECES ||
-           s->encoding == PROA_ENCODING_PACKED;
+           s->encoding == PROA_ENCODING_LOW_RANK || s->encoding == PROA_ENCODING_PACKED;
 }
 
 bool proa_tensor_source_is_plain(const proa_tensor_source *s)
@@ -180,6 +180,21 @@ static void read_pieces(const proa_view *v, int64_t row, int64_t col, int64_t n,
     }
 }
 
+/* Some columns at a time. */
+static void read_low_rank(const proa_low_rank_sum *sum, int64_t row, int64_t col, int64_t n, float *out)
+{
+    float right[256], left;
+    read_plain(&sum->base, row, col, n, out);
+    for (int64_t r = 0; r < sum->right.shape[0]; r++) {
+        read_plain(&sum->left, row, r, 1, &left);
+        for (int64_t at = 0, count; at < n; at += count) {
+            count = proa_min64(n - at, (int64_t)PROA_COUNT(right));
+            read_plain(&sum->right, r, col + at, count, right);
+            for (int64_t i = 0; i < count; i++) out[at + i] += sum->scale * left * right[i];
+        }
+    }
+}
+
 /* The numbers of a whole stored row of blocks. */
 static int64_t stored_cols(const proa_tensor_source *s)
 {
@@ -225,6 +240,7 @@ static void read_stored(const proa_tensor_source *s, int64_t stored, int64_t col
 {
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
+    else if (s->encoding == PROA_ENCODING_LOW_RANK) read_low_rank(s->view.data, stored, col, n, out);
     else if (proa_encoding_is_computed(s->encoding))
         make_numbers(s->encoding, s->view.shape[1], stored, col, n, out);
     else if (proa_tensor_source_is_turned(s))

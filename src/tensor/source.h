@@ -22,6 +22,7 @@
 #define PROA_ENCODING_LIST(E) \
     E(PLAIN,  "plain",    0,   0) /* floats, of any dtype and strides */ \
     E(PIECES, "pieces",   0,   0) /* floats in several matrices: proa_tensor_pieces */ \
+    E(LOW_RANK, "low rank", 0, 0) /* floats, and a product of two small matrices added: proa_low_rank_sum */ \
     /* GGUF's: blocks with f16 scales (MXFP4: a power of 2), by llama.cpp's names */ \
     E(Q4_0,   "Q4_0",    32,  18) \
     E(Q4_1,   "Q4_1",    32,  20) \
@@ -72,6 +73,13 @@ typedef struct proa_tensor_pieces {
     const proa_tensor_piece *piece; /* [count] */
 } proa_tensor_pieces;
 
+/* base + scale left right: a matrix with a low-rank adapter. */
+typedef struct proa_low_rank_sum {
+    proa_view base;        /* [rows, cols], floats of any strides, as the next two */
+    proa_view left, right; /* [rows, rank], [rank, cols] */
+    float scale;
+} proa_low_rank_sum;
+
 struct proa_scaled_codes;
 
 typedef struct proa_tensor_source {
@@ -81,7 +89,8 @@ typedef struct proa_tensor_source {
     /* Not PLAIN, or with a col_order: numbers of each row before column 0; view.shape[1] counts from there. */
     int64_t first_col;
     /* PLAIN: the numbers. PIECES: data points to a proa_tensor_pieces, shape and strides are those of the whole matrix,
-     * which is dense or the transpose of a dense one, and dtype is that of the pieces. Else data points to the stored
+     * which is dense or the transpose of a dense one, and dtype is that of the pieces. LOW_RANK: data points to a
+     * proa_low_rank_sum, the rest is that of its base. Else data points to the stored
      * bytes, shape and strides are those of the decoded tensor, which is dense or the transpose of a dense one (the
      * blocks follow each other along the axis of stride 1), and dtype says nothing. A file's tensor has any rank; what
      * a weight takes is a matrix [rows, cols], an encoded one with the blocks along its rows, or turned: a weight row

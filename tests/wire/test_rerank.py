@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from wire import ROOT, Server
 
 DECODER, CROSS, DENSE = "classics-10m", "polarity-bert", 5
-PROJECTED = ROOT / "tests/golden/arch/embedding_gemma2"
+STATES = [ROOT / "tests/golden/arch" / name for name in ("embedding_gemma2", "jina_embeddings_v3_separation")]
 QUERY, DOCUMENTS = "It was a dark night", ["He bought apples", "The night was dark", "A dark night it was"]
 
 
@@ -55,7 +55,7 @@ def models(tmp_path_factory):
     hidden = json.loads((ROOT / "models" / CROSS / "config.json").read_text())["hidden_size"]
     write_dense(made / "layers/2_Dense", DENSE, hidden, "torch.nn.modules.activation.Tanh", True)
     write_dense(made / "layers/3_Dense", 3, DENSE, "torch.nn.modules.linear.Identity", False)
-    folders = [ROOT / "models" / name for name in (DECODER, CROSS)] + [ROOT / "tests/fuzz/repository/chat", PROJECTED]
+    folders = [ROOT / "models" / name for name in (DECODER, CROSS)] + [ROOT / "tests/fuzz/repository/chat", *STATES]
     with Server(repositories=folders + sorted(made.iterdir())) as running:
         yield running
 
@@ -162,12 +162,13 @@ def test_dense_layers(post):
     assert two[0]["embedding"] == pytest.approx(wanted, rel=1e-4, abs=1e-5) and len(two[1]["embedding"]) == 3
 
 
-def test_projected_states(post):
-    """Of an encoder with a projection the states that are pooled are what it makes of them, wider than its layers."""
-    case = json.loads((PROJECTED / "golden.json").read_text())["cases"][0]
+@pytest.mark.parametrize("folder", STATES, ids=lambda folder: folder.name)
+def test_states(post, folder):
+    """What is pooled are the class' own hidden states: behind a projection, which is wider, or with the adapter of a task."""
+    case = json.loads((folder / "golden.json").read_text())["cases"][0]
     rows = case["last_hidden_state"]
     for pooling, wanted in (("mean", [sum(column) / len(rows) for column in zip(*rows)]), ("cls", rows[0]), ("last", rows[-1])):
-        vector = embed(post, PROJECTED.name, case["input_ids"], pooling=pooling, normalize=False)
+        vector = embed(post, folder.name, case["input_ids"], pooling=pooling, normalize=False)
         assert vector == pytest.approx(wanted, rel=1e-4, abs=1e-3)
 
 

@@ -189,7 +189,8 @@ static proa_status read_per_layer(proa_config *c, const proa_json *layers, proa_
     return PROA_OK;
 }
 
-/* The heads of layers without a window. The last layer is one of these, whatever layer_types says. */
+/* The heads of layers without a window, whose keys have a number of their own if the caller has set its default, or if
+ * they are the values. The last layer is one of these, whatever layer_types says. */
 static proa_status read_other_heads(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     const proa_json *layers = proa_json_get(json, "per_layer_config");
@@ -197,9 +198,11 @@ static proa_status read_other_heads(proa_config *c, const proa_json *json, proa_
     c->other_heads = PROA_ARENA_NEW(arena, bool, c->layers);
     for (int64_t i = 0; i < c->layers; i++) c->other_heads[i] = proa_config_window(c, i) == 0;
     if (layers) return read_per_layer(c, layers, err);
-    c->other_head_dim = 512, c->other_kv_heads = c->kv_heads;
+    bool counted = c->k_is_v || c->other_kv_heads;
+    c->other_head_dim = 512;
+    if (!c->other_kv_heads) c->other_kv_heads = c->kv_heads;
     PROA_TRY(proa_json_get_int(&c->other_head_dim, json, "global_head_dim", 1, PROA_HEAD_DIM_MAX, err));
-    if (!c->k_is_v) return PROA_OK;
+    if (!counted) return PROA_OK;
     return proa_json_get_int(&c->other_kv_heads, json, "num_global_key_value_heads", 1, PROA_HEADS_MAX, err);
 }
 

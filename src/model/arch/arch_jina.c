@@ -2,11 +2,14 @@
  * arch_jina.c - Jina's encoders. Jina BERT (jina-embeddings-v2): BERT with ALiBi to both sides in place of learned
  * positions, and a gated FFN; the model for code norms queries and keys, too, and adds the layer's input a second time
  * after attention. jina-embeddings-v3: XLM-RoBERTa with rotary positions, as transformers 5 saves it and as it was
- * published, with adapters of its tasks, which are not used. Heads: none (hidden states and pooler), sequence
- * classification, token classification, question answering, masked language model.
+ * published, with adapters of its tasks, of which one may be added to the matrices. Heads: none (hidden states and
+ * pooler), sequence classification, token classification, question answering, masked language model.
  * Facts: of Jina BERT the code that is published with it (jina-bert-implementation, jina-bert-v2-qk-post-norm), as
- * text-embeddings-inference and llama.cpp have it; transformers' modeling_jina_embeddings_v3.py. */
+ * text-embeddings-inference and llama.cpp have it; transformers' modeling_jina_embeddings_v3.py; the layout of the
+ * adapters is that of xlm-roberta-flash-implementation's modeling_lora.py. */
 #include "model/arch/bert_rows.h"
+
+#include "base/checked.h"
 
 #include <string.h>
 
@@ -80,6 +83,8 @@ static const char *const v3_tasks_aliases[] = {ROBERTA_ALIASES, ".weight", ".par
 static const char *const v3_tasks_ignored[] = {
     ROBERTA_PRETRAINING, "rotary_emb.inv_freq", "parametrizations.weight.0.lora_A", "parametrizations.weight.0.lora_B",
     NULL};
+static const char *const v3_merged[] = {".parametrizations.weight.original", ".parametrizations.weight.0.lora_A",
+                                        ".parametrizations.weight.0.lora_B", NULL};
 static const char *const v3_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, "rotary_emb.inv_freq", NULL};
 
 static const proa_step embed[] = {
@@ -170,6 +175,25 @@ static proa_status finish_v3(proa_config *c, const proa_json *json, proa_arena *
     return proa_config_read_rope(c, json, arena, err);
 }
 
+/* The adapter of the task that config.json chooses by a key of Proa's own, among those that it has. */
+static proa_status read_task(proa_config *c, const proa_json *json, proa_err *err)
+{
+    proa_str task = {"", 0};
+    double alpha = 1;
+    const proa_json *all = proa_json_get(json, "lora_adaptations");
+    PROA_TRY(proa_json_get_str(&task, json, "lora_task", err));
+    if (task.len == 0) return PROA_OK;
+    c->merged_rank = 4;
+    PROA_TRY(proa_json_get_int(&c->merged_rank, json, "lora_rank", 1, PROA_LORA_RANK_MAX, err));
+    PROA_TRY(proa_json_get_double(&alpha, json, "lora_alpha", 0, 1e6, err));
+    c->merged_scale = alpha / (double)c->merged_rank;
+    for (int64_t i = 0; i < proa_json_len(all) && !c->merged_task; i++)
+        if (proa_str_eq(proa_json_str(proa_json_at(all, i)), task)) c->merged_task = i + 1;
+    if (c->merged_task) return PROA_OK;
+    return PROA_FAIL(err, INVALID, "'lora_task' is '%.*s', which is none of 'lora_adaptations'",
+                     (int)proa_min64((int64_t)task.len, 60), task.ptr);
+}
+
 /* The published file, whose class is that of XLM-RoBERTa: without a task its code uses no adapter. */
 static proa_status finish_v3_tasks(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -177,6 +201,7 @@ static proa_status finish_v3_tasks(proa_config *c, const proa_json *json, proa_a
     c->rotary_dim = c->hidden / c->heads;
     c->rope.theta = 10000;
     PROA_TRY(proa_json_get_double(&c->rope.theta, json, "rotary_emb_base", 1, 1e12, err));
+    PROA_TRY(read_task(c, json, err));
     PROA_TRY(proa_config_read_labels(c, json, err));
     return proa_bert_check_positions(json, "rotary", err);
 }
@@ -209,7 +234,7 @@ const proa_arch proa_arch_jina_embeddings_v3_tasks = {
     ENCODER("jina_embeddings_v3_tasks", "jina_embeddings_v3_tasks", "XLMRobertaModel", v3_keys, v3_bare_tensors,
             v3_embed, v3_layer, headless, ALL, HIDDEN),
     .key = "lora_adaptations", .prefixes = v3_prefixes, .aliases = v3_tasks_aliases, .ignored = v3_tasks_ignored,
-    .pool = pool, .finish = finish_v3_tasks};
+    .merged = v3_merged, .pool = pool, .finish = finish_v3_tasks};
 const proa_arch proa_arch_jina_embeddings_v3_cls = {
     JINA_3("_cls", "ForSequenceClassification", v3_cls_tensors, v3_cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_jina_embeddings_v3_token = {

@@ -892,6 +892,52 @@ static void stacks_of_different_sizes(void **state)
             "3 heads");
 }
 
+/* The task of a file with adapters of several, by its name; a number counts from 1. */
+static void merged_tasks(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    static const char tasks[] = "\"lora_adaptations\":[\"retrieval.query\",\"separation\"],\"lora_rank\":8,"
+                                "\"position_embedding_type\":\"rotary\",";
+    char more[256];
+    read_class(&f, "XLMRobertaModel", tasks);
+    assert_int_equal(f.c.merged_task, 0);
+    proa_arena_release(&f.arena);
+    snprintf(more, sizeof more, "%s\"lora_alpha\":2,\"lora_task\":\"separation\",", tasks);
+    read_class(&f, "XLMRobertaModel", more);
+    assert_int_equal(f.c.merged_task, 2);
+    assert_int_equal(f.c.merged_rank, 8);
+    near(f.c.merged_scale, 0.25);
+    proa_arena_release(&f.arena);
+    refused("{\"architectures\":[\"XLMRobertaModel\"],\"lora_adaptations\":[\"separation\"],"
+            "\"lora_task\":\"none\"," SIZES "}",
+            PROA_INVALID, "'lora_task' is 'none', which is none of 'lora_adaptations'");
+}
+
+/* EmbeddingGemma 2 and the privacy filter see as far to each side as sliding_window says, and themselves. */
+static void windows_to_both_sides(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "EmbeddingGemma2TextModel",
+               "\"sliding_window\":5,\"num_key_value_heads\":4,\"head_dim\":128,");
+    assert_int_equal(f.c.window, 6);
+    assert_int_equal(f.c.head_embed, 768);
+    assert_int_equal(f.c.encoder_layers, 8);
+    assert_true(f.c.window_layers[0] && !f.c.window_layers[5] && !f.c.window_layers[7]);
+    proa_arena_release(&f.arena);
+    refused(
+        "{\"architectures\":[\"EmbeddingGemma2TextModel\"],\"num_key_value_heads\":2,\"head_dim\":128," SIZES "}",
+        PROA_UNSUPPORTED, "keys of 512 numbers in layers without a window");
+    read_class(&f, "OpenAIPrivacyFilterModel", "\"num_local_experts\":8,\"num_key_value_heads\":2,");
+    assert_int_equal(f.c.window, 129);
+    assert_int_equal(f.c.labels, 33);
+    proa_arena_release(&f.arena);
+    refused(
+        "{\"architectures\":[\"OpenAIPrivacyFilterModel\"],\"num_local_experts\":8,\"swiglu_alpha\":1," SIZES "}",
+        PROA_UNSUPPORTED, "'swiglu_alpha' is 1, must be 1.702");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -926,6 +972,8 @@ int main(void)
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
         cmocka_unit_test(big_bird),
+        cmocka_unit_test(merged_tasks),
+        cmocka_unit_test(windows_to_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
