@@ -69,6 +69,8 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_fre
           "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
         "mscale_all_dim": 1.0}
+MODERN_DECODER = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+                  "max_position_embeddings": 128, "local_attention": 10, "global_attn_every_n_layers": 2, **IDS}
 QWEN3_VL_MOE = transformers.Qwen3VLMoeConfig(
     text_config={"rope_parameters": MROPE, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
                  "mlp_only_layers": [0], **LM}, vision_config=dict(VISION, num_position_embeddings=4), tie_word_embeddings=False)
@@ -304,6 +306,7 @@ ROWS |= {
             "hidden_size": 16, "intermediate_size": 16}),
     "sarvam_mla": lambda: transformers.SarvamMLAConfig(**dict(ROUTED_MLA, q_lora_rank=None)),
     "deepseek_v3_halves": lambda: transformers.DeepseekV3Config(rope_interleave=False, **ROUTED_MLA),
+    "modernbert_decoder": lambda: transformers.ModernBertDecoderConfig(norm_bias=True, mlp_bias=True, attention_bias=True, **MODERN_DECODER),
     "minicpm3": lambda: transformers.MiniCPM3Config(scale_emb=3, scale_depth=1.2, dim_model_base=32, **dict(MLA, num_hidden_layers=2)),
 }
 TINY_MLA = dict(drop(MLA, "tie_word_embeddings"), hidden_size=32, intermediate_size=40, num_hidden_layers=2, kv_lora_rank=16, q_lora_rank=16,
@@ -559,6 +562,9 @@ HEADS = {
     "gte_token": ("GteForTokenClassification", lambda: transformers.GteConfig(num_labels=5, **SMALL)),
     "gte_mlm": ("GteForMaskedLM", lambda: transformers.GteConfig(**SMALL)),
     "eurobert": ("EuroBertModel", lambda: transformers.EuroBertConfig(**drop(LM, "head_dim"))),
+    **{f"eurobert_cls{ending}": ("EuroBertForSequenceClassification", lambda pooling=pooling: transformers.EuroBertConfig(
+        classifier_pooling=pooling, num_labels=3, **WIDTH)) for ending, pooling in (("", "late"), ("_bos", "bos"), ("_mean", "mean"))},
+    "eurobert_token": ("EuroBertForTokenClassification", lambda: transformers.EuroBertConfig(num_labels=5, attention_bias=True, **WIDTH)),
     "eurobert_mlm": ("EuroBertForMaskedLM", lambda: transformers.EuroBertConfig(**LM)),
     **{f"{row}{ending}": (f"{family}{head}", config) for row, (family, config) in BERT_LIKE.items() for ending, head in ENDINGS.items()
        if (row, ending) != ("esm", "_qa")},
@@ -690,6 +696,8 @@ DECODERS = {
         num_labels=3, **drop(WIDTH, "num_key_value_heads"))),
     "persimmon_token": ("PersimmonForTokenClassification", lambda: transformers.PersimmonConfig(
         num_labels=5, **drop(WIDTH, "num_key_value_heads"))),
+    "modernbert_decoder_cls": ("ModernBertDecoderForSequenceClassification", lambda: transformers.ModernBertDecoderConfig(
+        num_labels=3, classifier_bias=True, **MODERN_DECODER)),
     # The class of multimodal checkpoints, whose vision tower is not used.
     "gemma3_multimodal_cls": ("Gemma3ForSequenceClassification", lambda: transformers.Gemma3Config(
         num_labels=3, text_config=transformers.Gemma3TextConfig(

@@ -363,6 +363,8 @@ typedef enum proa_step_op {
     C(MASKS_DROPPED, c->mask_keep > 0) /* embeddings of mask tokens are zeros, others scaled */              \
     C(CONVOLVED, c->conv_width > 0)    /* a convolution follows the first layer */                           \
     C(OF_MEAN, c->head_of_mean)        /* the head computes the mean of the rows of an input */              \
+    C(LATE, c->head_late)              /* and that mean is of what its dense layer makes of them */          \
+    C(EARLY, !c->head_late)                                                                                  \
     C(OF_ROW, !c->head_of_mean)                                                                              \
     C(REL_SHARED, !c->relative.own) /* relative positions are projected as the content is */                 \
     C(REL_NORMED, c->relative.normed)                                                                        \
@@ -806,6 +808,8 @@ typedef struct proa_arch {
     A(embedding_gemma2)                                                                                      \
     A(eurobert)                                                                                              \
     A(eurobert_mlm)                                                                                          \
+    A(eurobert_cls)                                                                                          \
+    A(eurobert_token)                                                                                        \
     A(mllama)                                                                                                \
     A(mistral3)                                                                                              \
     A(emu3)                                                                                                  \
@@ -918,6 +922,7 @@ typedef struct proa_arch {
     A(modernbert_mlm)                                                                                        \
     A(modernbert_cls)                                                                                        \
     A(modernbert_tok)                                                                                        \
+    A(modernbert_decoder)                                                                                    \
     A(modernbert_qa)
 
 #define PROA_ARCH_EXTERN(name) extern const proa_arch proa_arch_##name;

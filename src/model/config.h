@@ -177,6 +177,7 @@ typedef struct proa_config {
     proa_act conv_act;
     bool bidirectional; /* rows of a causal stack see both sides (EmbeddingGemma) */
     bool head_of_mean;  /* of the rows of an input, not of one of them */
+    bool head_late;     /* and of what the head's dense layer makes of each (EuroBERT) */
     /* of a rank (ranks/shard.h): heads of all ranks, and the first one of this rank; 0: it has all */
     int64_t all_heads, first_head, all_kv_heads, first_kv_head;
     /* Groups of the norm of a recurrent layer's output that several ranks have parts of: columns of a whole one, and
