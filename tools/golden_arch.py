@@ -432,6 +432,7 @@ LONG_ROWS, LONG_ROW_PROMPTS = ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5
 
 SHORT_BERT = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
               "max_position_embeddings": 64, **IDS}
+XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 64, "vocab_size": VOCAB, "pad_token_id": 2}
 PRIVACY_FILTER = {"hidden_size": 32, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
                   "head_dim": 8, "max_position_embeddings": 128, "sliding_window": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
                   "tie_word_embeddings": False, **IDS}
@@ -594,6 +595,13 @@ HEADS = {
             LM, num_hidden_layers=7, tie_word_embeddings=True))),
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
+    "xlm": ("XLMModel", lambda: transformers.XLMConfig(n_langs=3, gelu_activation=False, **XLM)),
+    "xlm_cls": ("XLMForSequenceClassification", lambda: transformers.XLMConfig(num_labels=3, **XLM)),
+    "xlm_token": ("XLMForTokenClassification", lambda: transformers.XLMConfig(num_labels=5, **XLM)),
+    "xlm_qa": ("XLMForQuestionAnsweringSimple", lambda: transformers.XLMConfig(**XLM)),
+    "xlm_mlm": ("XLMWithLMHeadModel", lambda: transformers.XLMConfig(**XLM)),
+    "flaubert": ("FlaubertModel", lambda: transformers.FlaubertConfig(pre_norm=True, **XLM)),
+    "flaubert_mlm": ("FlaubertWithLMHeadModel", lambda: transformers.FlaubertConfig(**XLM)),
     "privacy_filter": ("OpenAIPrivacyFilterModel", lambda: transformers.OpenAIPrivacyFilterConfig(**PRIVACY_FILTER)),
     "privacy_filter_token": ("OpenAIPrivacyFilterForTokenClassification", lambda: transformers.OpenAIPrivacyFilterConfig(
         num_labels=5, **PRIVACY_FILTER)),
@@ -929,6 +937,13 @@ def model_rows(model, ids):
 JINA_TASKS = {"jina_embeddings_v3_tasks": None, "jina_embeddings_v3_separation": "separation"}
 
 
+class NoCaches(transformers.EncoderDecoderCache):
+    """FlauBERT with pre_norm of 5.24.0 takes the cache of each layer out of one that has none: without it each call fails."""
+
+    def __getitem__(self, layer):
+        return None
+
+
 def make_head(row):
     name, config = HEADS[row]
     norms = ("norm", "ln_", "LayerNorm") if name.startswith(FAMILIES) else ("norm", "ln_")
@@ -956,7 +971,8 @@ def make_head(row):
             put_ends(ids, model.config.eos_token_id)
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
-        out = model(torch.tensor([ids]), **global_mask(model, ids), **{k: torch.tensor([v]) for k, v in types.items()})
+        cache = {"cache": NoCaches(transformers.DynamicCache(), transformers.DynamicCache())} if row == "flaubert" else {}
+        out = model(torch.tensor([ids]), **global_mask(model, ids), **cache, **{k: torch.tensor([v]) for k, v in types.items()})
         rows = model_rows(model, ids) if row == "dpr" else output_rows(out)
         if row == "electra_disc":  # one number for each row
             rows = rows[:, None]

@@ -917,6 +917,11 @@ typedef struct proa_arch {
     A(jina_embeddings_v3_token)                                                                              \
     A(jina_embeddings_v3_qa)                                                                                 \
     A(jina_embeddings_v3_mlm)                                                                                \
+    A(xlm)                                                                                                   \
+    A(xlm_cls)                                                                                               \
+    A(xlm_token)                                                                                             \
+    A(xlm_qa)                                                                                                \
+    A(xlm_mlm)                                                                                               \
     A(clip_text)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \

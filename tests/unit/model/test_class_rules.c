@@ -938,6 +938,32 @@ static void windows_to_both_sides(void **state)
         PROA_UNSUPPORTED, "'swiglu_alpha' is 1, must be 1.702");
 }
 
+#define XLM_SIZES                                                                                            \
+    "\"architectures\":[\"XLMForSequenceClassification\"],\"emb_dim\":64,\"n_layers\":2,\"n_heads\":4"
+
+/* XLM's activation and vocabulary by either key; what its head for sequences may be beside a product of the first row. */
+static void xlm(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{" XLM_SIZES ",\"n_words\":300,\"gelu_activation\":false,\"pre_norm\":true}");
+    assert_int_equal(f.c.vocab, 300);
+    assert_int_equal(f.c.ffn, 256);
+    assert_int_equal(f.c.act, PROA_ACT_RELU);
+    assert_false(f.c.post_norm);
+    proa_arena_release(&f.arena);
+    accepted(&f, "{" XLM_SIZES ",\"vocab_size\":200}");
+    assert_int_equal(f.c.vocab, 200);
+    assert_true(f.c.post_norm && f.c.act == PROA_ACT_GELU);
+    proa_arena_release(&f.arena);
+    refused("{" XLM_SIZES ",\"causal\":true}", PROA_UNSUPPORTED, "'causal' true is not supported");
+    refused("{" XLM_SIZES ",\"asm\":true}", PROA_UNSUPPORTED, "'asm' true is not supported");
+    refused("{" XLM_SIZES ",\"is_encoder\":false}", PROA_UNSUPPORTED, "'is_encoder' false is not supported");
+    refused("{" XLM_SIZES ",\"summary_type\":\"mean\"}", PROA_UNSUPPORTED, "'summary_type' 'mean'");
+    refused("{" XLM_SIZES ",\"summary_use_proj\":false}", PROA_UNSUPPORTED, "'summary_use_proj' false");
+    refused("{" XLM_SIZES ",\"summary_activation\":\"tanh\"}", PROA_UNSUPPORTED, "'summary_activation' 'tanh'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -973,6 +999,7 @@ int main(void)
         cmocka_unit_test(led),
         cmocka_unit_test(big_bird),
         cmocka_unit_test(merged_tasks),
+        cmocka_unit_test(xlm),
         cmocka_unit_test(windows_to_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
