@@ -555,6 +555,9 @@ HEADS = {
     "longformer_mlm": ("LongformerForMaskedLM", lambda: transformers.LongformerConfig(**LONGFORMER)),
     "bigbird_cls": ("BigBirdForSequenceClassification", lambda: transformers.BigBirdConfig(
         num_labels=3, block_size=8, num_random_blocks=1, **dict(SMALL, sep_token_id=2))),
+    **{f"bigbird{ending}": (f"BigBird{name}", lambda: transformers.BigBirdConfig(
+        num_labels=5, block_size=8, num_random_blocks=1, **dict(SHORT_BERT, sep_token_id=2)))
+       for ending, name in (("_types", "Model"), ("_token", "ForTokenClassification"), ("_mlm", "ForMaskedLM"))},
     "longformer_global": ("LongformerModel", lambda: transformers.LongformerConfig(global_tokens=3, **LONGFORMER)),
     "longformer_cls": ("LongformerForSequenceClassification", lambda: transformers.LongformerConfig(num_labels=3, **LONGFORMER)),
     "longformer_qa": ("LongformerForQuestionAnswering", lambda: transformers.LongformerConfig(**LONGFORMER)),

@@ -832,7 +832,10 @@ typedef struct proa_arch {
     A(bert_token)                                                                                            \
     A(bert_qa)                                                                                               \
     A(bert_mlm)                                                                                              \
+    A(bigbird)                                                                                               \
     A(bigbird_cls)                                                                                           \
+    A(bigbird_token)                                                                                         \
+    A(bigbird_mlm)                                                                                           \
     A(dpr)                                                                                                   \
     A(electra)                                                                                               \
     A(electra_cls)                                                                                           \

@@ -26,6 +26,7 @@ static const proa_key bigbird_keys[] = {
     INTEGER   ("type_vocab_size",         types,          1, TOKEN_TYPES, 2),
     EPSILON   ("layer_norm_eps",          1e-12),
     ACTIVATION("hidden_act",              GELU_TANH),
+    SWITCH    ("tie_word_embeddings",     tied,           1),
     END_KEYS};
 static const proa_key electra_keys[] = {
     BERT_KEYS(1e-12, 2), INTEGER("embedding_size", embed, 1, HIDDEN, 128), END_KEYS};
@@ -44,6 +45,11 @@ static const proa_key electra_keys[] = {
     MATRIX_IF(PROJECTED, "electra.embeddings_project.weight", PROJECT_IN,   HIDDEN, EMBED), \
     VECTOR_IF(PROJECTED, "electra.embeddings_project.bias",   PROJECT_IN_B, HIDDEN)
 
+static const proa_name bigbird_bare_tensors[] = {
+    BERT_TENSORS,
+    MATRIX_IF(PRESENT, "bert.pooler.weight", POOL,   HIDDEN, HIDDEN),
+    VECTOR_IF(PRESENT, "bert.pooler.bias",   POOL_B, HIDDEN),
+    END_TENSORS};
 static const proa_name bigbird_cls_tensors[] = {BERT_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
 static const proa_name bare_tensors[] = {BERT_TENSORS, BERT_POOLER("bert.", IF(PRESENT)), END_TENSORS};
 static const proa_name cls_tensors[] = {
@@ -114,7 +120,12 @@ static const char *const roberta_aliases[] = {ROBERTA_ALIASES, NULL};
 static const char *const bare_ignored[] = {
     BERT_PRETRAINING, "cls.predictions.transform.LayerNorm.gamma", "cls.predictions.transform.LayerNorm.beta", NULL};
 /* What BigBird's classes have beside what they use. */
-static const char *const bigbird_ignored[] = {"position_ids", "token_type_ids", "pooler.weight", "pooler.bias", NULL};
+static const char *const bigbird_ignored[] = {
+    BERT_PRETRAINING, "token_type_ids", "pooler.weight", "pooler.bias", NULL};
+static const char *const bigbird_mlm_ignored[] = {
+    "position_ids", "token_type_ids", "pooler.weight", "pooler.bias", "cls.predictions.bias",
+    "cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "cls.seq_relationship.weight",
+    "cls.seq_relationship.bias", NULL};
 /* The same, and the pooler: of classes that read every row. */
 static const char *const rows_ignored[] = {
     "position_ids",
@@ -303,10 +314,21 @@ const proa_arch proa_arch_bert_mlm = {
             mlm_head, ALL, VOCAB),
     .model_type = "bert", .prefixes = prefixes, .aliases = aliases, .finish = finish_bert, .embedder = &proa_arch_bert,
     FORMS(DECODERS, "BertLMHeadModel")};
+#define BIGBIRD(type, tensors, skipped, heads, rows, outs, ...)                                             \
+    ENCODER(type, STRINGS(__VA_ARGS__), bigbird_keys, embed, tensors, skipped, heads, rows, outs),          \
+    .model_type = "big_bird", .prefixes = prefixes, .aliases = aliases, .finish = finish_bigbird
+const proa_arch proa_arch_bigbird = {
+    BIGBIRD("bigbird", bigbird_bare_tensors, bigbird_ignored, headless, ALL, HIDDEN, "BigBirdModel"), .pool = pool};
 const proa_arch proa_arch_bigbird_cls = {
-    ENCODER("bigbird_cls", STRINGS("BigBirdForSequenceClassification"), bigbird_keys, embed, bigbird_cls_tensors,
-            bigbird_ignored, electra_disc_head, FIRST, LABELS),
-    .model_type = "big_bird", .prefixes = prefixes, .finish = finish_bigbird};
+    BIGBIRD("bigbird_cls", bigbird_cls_tensors, bigbird_ignored, electra_disc_head, FIRST, LABELS,
+            "BigBirdForSequenceClassification")};
+const proa_arch proa_arch_bigbird_token = {
+    BIGBIRD("bigbird_token", token_tensors, bigbird_ignored, token_head, ALL, LABELS,
+            "BigBirdForTokenClassification")};
+const proa_arch proa_arch_bigbird_mlm = {
+    BIGBIRD("bigbird_mlm", mlm_tensors, bigbird_mlm_ignored, mlm_head, ALL, VOCAB, "BigBirdForMaskedLM",
+            "BigBirdForPreTraining"),
+    .embedder = &proa_arch_bigbird};
 const proa_arch proa_arch_dpr = {
     ENCODER("dpr", STRINGS("DPRQuestionEncoder", "DPRContextEncoder"), keys, embed, bare_tensors, bare_ignored,
             headless, ALL, HIDDEN),

@@ -941,7 +941,7 @@ static void windows_to_both_sides(void **state)
 #define XLM_SIZES                                                                                            \
     "\"architectures\":[\"XLMForSequenceClassification\"],\"emb_dim\":64,\"n_layers\":2,\"n_heads\":4"
 
-/* XLM's activation and vocabulary by either key; what its head for sequences may be beside a product of the first row. */
+/* XLM's activation and vocabulary by either key; what its head for sequences may be besides. */
 static void xlm(void **state)
 {
     PROA_UNUSED(state);
