@@ -598,6 +598,12 @@ HEADS = {
             LM, num_hidden_layers=7, tie_word_embeddings=True))),
     "gemma3_cls": ("Gemma3TextForSequenceClassification", lambda: transformers.Gemma3TextConfig(
         num_labels=3, sliding_window=6, layer_types=["sliding_attention", "full_attention"], **LM)),
+    **{f"luke{ending}": (f"Luke{name}", lambda: transformers.LukeConfig(
+        entity_vocab_size=20, entity_emb_size=8, num_labels=3, **dict(SHORT_BERT, pad_token_id=1)))
+       for ending, name in (("_types", "Model"), ("_cls", "ForSequenceClassification"), ("_token", "ForTokenClassification"),
+                            ("_mlm", "ForMaskedLM"))},
+    "luke_qa": ("LukeForQuestionAnswering", lambda: transformers.LukeConfig(
+        entity_vocab_size=20, entity_emb_size=8, num_labels=2, **dict(SHORT_BERT, pad_token_id=1))),
     "xlm": ("XLMModel", lambda: transformers.XLMConfig(n_langs=3, gelu_activation=False, **XLM)),
     "xlm_cls": ("XLMForSequenceClassification", lambda: transformers.XLMConfig(num_labels=3, **XLM)),
     "xlm_token": ("XLMForTokenClassification", lambda: transformers.XLMConfig(num_labels=5, **XLM)),

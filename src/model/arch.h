@@ -925,6 +925,11 @@ typedef struct proa_arch {
     A(xlm_token)                                                                                             \
     A(xlm_qa)                                                                                                \
     A(xlm_mlm)                                                                                               \
+    A(luke)                                                                                                  \
+    A(luke_cls)                                                                                              \
+    A(luke_token)                                                                                            \
+    A(luke_qa)                                                                                               \
+    A(luke_mlm)                                                                                              \
     A(clip_text)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \

@@ -5,8 +5,9 @@
  * answer), masked language model, and ELECTRA's discriminator. RoBERTa's positions begin after that of the padding
  * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global
  * tokens, the first one and those of the question, with projections of their own. ERNIE may add the embedding of a
- * task. ELECTRA may have embeddings narrower than its layers. BigBird is a BERT where it attends to all tokens.
- * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,electra}.py. */
+ * task. ELECTRA may have embeddings narrower than its layers. BigBird is a BERT where it attends to all tokens, LUKE a
+ * RoBERTa for texts without entities.
+ * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,luke,electra}.py. */
 #include "model/arch/bert_rows.h"
 
 #include "base/checked.h"
@@ -59,6 +60,8 @@ static const proa_name qa_tensors[] = {BERT_TENSORS, CLASSIFIER_TENSORS("qa_outp
 static const proa_name mlm_tensors[] = {BERT_TENSORS, BERT_MLM_TENSORS("bert.", HIDDEN), END_TENSORS};
 static const proa_name roberta_bare_tensors[] = {ROBERTA_TENSORS, BERT_POOLER("roberta.", IF(PRESENT)), END_TENSORS};
 static const proa_name roberta_cls_tensors[] = {ROBERTA_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
+static const proa_name luke_cls_tensors[] = {
+    ROBERTA_TENSORS, BERT_POOLER("roberta.", 0), CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name roberta_token_tensors[] = {ROBERTA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name roberta_qa_tensors[] = {ROBERTA_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name roberta_mlm_tensors[] = {ROBERTA_TENSORS, ROBERTA_MLM_TENSORS("roberta."), END_TENSORS};
@@ -152,6 +155,14 @@ static const char *const longformer_ignored[] = {
     ROBERTA_PRETRAINING, UNUSED_POOLER, "query_global.weight", "query_global.bias", "key_global.weight",
     "key_global.bias", "value_global.weight", "value_global.bias", NULL};
 static const char *const roberta_beginnings[] = {"roberta.", "data2vec_text.", NULL};
+/* LUKE's entities, and the queries between words and these: its words alone are computed. */
+static const char *const luke_beginnings[] = {"roberta.", "luke.", NULL};
+static const char *const luke_unused[] = {"luke.entity_embeddings.", "entity_embeddings.", "entity_predictions.", NULL};
+#define LUKE_QUERIES \
+    "w2e_query.weight", "w2e_query.bias", "e2w_query.weight", "e2w_query.bias", "e2e_query.weight", "e2e_query.bias"
+static const char *const luke_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, LUKE_QUERIES, NULL};
+static const char *const luke_mlm_ignored[] = {
+    "position_ids", UNUSED_POOLER, LUKE_QUERIES, "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias", NULL};
 static const char *const longformer_beginnings[] = {"roberta.", "longformer.", NULL};
 /* The heads of ELECTRA's two pretraining models. */
 static const char *const electra_ignored[] = {
@@ -360,6 +371,21 @@ const proa_arch proa_arch_roberta_qa = {
 const proa_arch proa_arch_roberta_mlm = {
     ROBERTA("roberta_mlm", "ForMaskedLM", roberta_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB),
     .embedder = &proa_arch_roberta, FORMS(DECODERS, "Roberta", "XLMRoberta", "Camembert", "Data2VecText")};
+#define LUKE(type, ending, tensors, skipped, heads, rows, outs)                                        \
+    ENCODER(type, STRINGS("Luke" ending), keys, embed, tensors, skipped, heads, rows, outs),            \
+    .model_type = "luke", .prefixes = roberta_prefixes, .prefix_aliases = luke_beginnings,              \
+    .unused_parts = luke_unused, .aliases = roberta_aliases, .finish = finish_roberta
+const proa_arch proa_arch_luke = {
+    LUKE("luke", "Model", roberta_bare_tensors, luke_ignored, headless, ALL, HIDDEN), .pool = pool};
+const proa_arch proa_arch_luke_cls = {
+    LUKE("luke_cls", "ForSequenceClassification", luke_cls_tensors, luke_ignored, cls_head, FIRST, LABELS)};
+const proa_arch proa_arch_luke_token = {
+    LUKE("luke_token", "ForTokenClassification", roberta_token_tensors, luke_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_luke_qa = {
+    LUKE("luke_qa", "ForQuestionAnswering", roberta_qa_tensors, luke_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_luke_mlm = {
+    LUKE("luke_mlm", "ForMaskedLM", roberta_mlm_tensors, luke_mlm_ignored, roberta_mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_luke};
 #define LONGFORMER(type, ending, tensors, heads, rows, outs, finisher)                                         \
     .name = type, .hf = STRINGS("Longformer" ending), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
     .keys = keys, .names = tensors, .ignored = longformer_ignored, .head = heads,                             \
