@@ -162,7 +162,8 @@ static const char *const luke_unused[] = {"luke.entity_embeddings.", "entity_emb
     "w2e_query.weight", "w2e_query.bias", "e2w_query.weight", "e2w_query.bias", "e2e_query.weight", "e2e_query.bias"
 static const char *const luke_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, LUKE_QUERIES, NULL};
 static const char *const luke_mlm_ignored[] = {
-    "position_ids", UNUSED_POOLER, LUKE_QUERIES, "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias", NULL};
+    "position_ids", UNUSED_POOLER, LUKE_QUERIES, "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias",
+    NULL};
 static const char *const longformer_beginnings[] = {"roberta.", "longformer.", NULL};
 /* The heads of ELECTRA's two pretraining models. */
 static const char *const electra_ignored[] = {

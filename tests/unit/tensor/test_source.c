@@ -220,6 +220,32 @@ static void in_pieces(void **state)
 }
 
 /* Columns that are taken of a matrix, with those before and behind: the matrix. */
+/* A matrix with a product of two small ones added: rows in another order, some of the columns. */
+static void low_rank(void **state)
+{
+    PROA_UNUSED(state);
+    enum { ROWS = 4, COLS = 300, RANK = 2 };
+    static float base[ROWS * COLS], left[ROWS * RANK], right[RANK * COLS], row[COLS];
+    for (int i = 0; i < ROWS * COLS; i++) base[i] = (float)(i % 7);
+    for (int i = 0; i < ROWS * RANK; i++) left[i] = (float)(i + 1);
+    for (int i = 0; i < RANK * COLS; i++) right[i] = (float)(i % 5 - 2);
+    proa_low_rank_sum sum = {.base = proa_view_2d(base, PROA_DTYPE_F32, ROWS, COLS),
+                             .left = proa_view_2d(left, PROA_DTYPE_F32, ROWS, RANK),
+                             .right = proa_view_2d(right, PROA_DTYPE_F32, RANK, COLS),
+                             .scale = 0.5f};
+    proa_tensor_source s = proa_tensor_source_of(proa_view_2d(&sum, PROA_DTYPE_F32, ROWS, COLS));
+    s.encoding = PROA_ENCODING_LOW_RANK;
+    s.order = (proa_row_order){0, {1, 2, 2}, {0, 1, 2}}; /* 0, 2, 1, 3 */
+    assert_true(proa_tensor_source_is_float(&s) && !proa_tensor_source_is_plain(&s));
+    proa_tensor_source part = proa_tensor_source_cols_of(&s, 10, 290);
+    proa_tensor_source_read(&part, 1, 5, 285, row);
+    for (int c = 0; c < 285; c++) {
+        int k = 15 + c;
+        float wanted = base[2 * COLS + k] + 0.5f * (left[4] * right[k] + left[5] * right[COLS + k]);
+        assert_true(row[c] == wanted);
+    }
+}
+
 static void whole_rows(void **state)
 {
     PROA_UNUSED(state);
@@ -254,6 +280,6 @@ int main(void)
         cmocka_unit_test(decoded),   cmocka_unit_test(many_and_none),
         cmocka_unit_test(in_pieces), cmocka_unit_test(whole_rows),
         cmocka_unit_test(sinusoids), cmocka_unit_test(sinusoids_with_both_ends),
-        cmocka_unit_test(turned)};
+        cmocka_unit_test(turned),    cmocka_unit_test(low_rank)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
