@@ -75,7 +75,10 @@ static void print_origins(const proa_arch *const *rows, int count, bool markdown
     }
 }
 
-enum { ROWS_MAX = 1024 };
+/* The rows that are written; those that are made of them are listed with their decoders. */
+#define ONE(name) +1
+enum { ROWS_MAX = PROA_ARCH_LIST(ONE) };
+#undef ONE
 
 /* What `proa help models` lists (draft heads are no models), or the rows that have other classes, too. */
 static int list_rows(const proa_arch *rows[ROWS_MAX], bool heads)
