@@ -109,6 +109,7 @@ static void walk_step(walk *w, const proa_step *s)
     case PROA_STEP_BLOCK_SUMS:
     case PROA_STEP_ROUTE:
     case PROA_STEP_NORM_PARAMS:
+    case PROA_STEP_PICK_KEYS:
     case PROA_STEP_GATHER:
         expect_part(w, s, s->in, false);
         w->part[s->out] = false;
