@@ -4,8 +4,8 @@
  *
  *     S_rj = exp(A_rj t_ij) S_rj + B_ir t_ij x_ij        y_ij = sum_r C_ir S_rj + D_j x_ij
  *
- * Block: a head, whose columns are its threads, and a segment of a span. A thread has its column (DK numbers of the state
- * and of A) in registers and reads B and C of a tile of rows from shared memory.
+ * Block: a head, whose columns are its threads, and a segment of a span. A thread has its column (DK numbers of the
+ * state and of A) in registers and reads B and C of a tile of rows from shared memory.
  *
  * A row waits for the one before, so a prompt takes as long as its rows, however few blocks there are. Where heads and
  * spans leave SMs without a block, long spans are divided into segments: channel_state_kernel runs those but the last
