@@ -10,73 +10,73 @@
 
 /* Registers: the buffers that steps read and write, [rows, width]. Widths are in proa_reg_width.
  * enum, name */
-#define PROA_REG_LIST(R)                                                                                     \
-    R(NONE, "-")                                                                                             \
-    R(X, "x")                     /* the residual stream [T, hidden] */                                      \
-    R(N, "n")                     /* a normed copy [T, hidden] */                                            \
-    R(QKV, "qkv")                 /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */           \
-    R(QD, "q_down")               /* [T, q_lora] */                                                          \
-    R(QH, "q_heads")              /* [T, heads * (qk_nope + qk_rope)] */                                     \
-    R(AV, "attn_v")               /* [T, heads * v_dim] */                                                   \
-    R(A, "attn")                  /* [T, heads * head_dim] */                                                \
-    R(D, "delta")                 /* [T, hidden]: a sublayer's output before its norm; has the type of X */  \
-    R(U, "up")                    /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                   \
-    R(F, "ffn")                   /* [T, ffn]; the larger of the dense FFN and the shared expert's */        \
-    R(ROUTER, "router")           /* [T, experts]: scores of the experts */                                  \
-    R(EXPERT_W, "expert_w")       /* [T, k]: weights of the chosen experts */                                \
-    R(EXPERT_IDS, "expert_id")    /* [T, k] int32: which they are */                                         \
-    R(EXPERT_IN, "expert_in")     /* [T, expert_latent]: what experts of a latent width read, */             \
-    R(EXPERT_OUT, "expert_out")   /* and what they make */                                                   \
-    R(GATE, "gate")               /* [T, 1]: of the shared expert */                                         \
-    R(CQ, "cross_q")              /* [T, heads * head_dim] */                                                \
-    R(CKV, "cross_kv")            /* [T, 2 kv_heads * head_dim] */                                           \
-    R(ROPE, "rope")               /* [T, rotary_dim]: cosines, sines */                                      \
-    R(LOCAL_ROPE, "local_rope")   /* the same, for layers with a window */                                   \
-    R(H, "head_in")               /* [S, hidden]: the rows that the head computes */                         \
-    R(HN, "head_norm")            /* [S, hidden] */                                                          \
-    R(OUT, "out")                 /* [S, outputs] */                                                         \
-    R(OUT_PART, "out_part")       /* [S, outputs / ranks]: the columns of this rank */                       \
-    R(PART, "part")               /* [T, hidden]: this rank's term of a sum */                               \
-    R(EXPERT_PART, "expert_part") /* [T, expert_latent]: the same of experts of a latent width */            \
-    R(HEADS_PART, "heads_part")   /* [T, heads * head_dim]: q or k of this rank, */                          \
-    R(HEADS_ALL, "heads_all")     /* [T, the same of all ranks]: for norms of all heads as one row */        \
-    R(BLOCK_ROPE, "block_rope")   /* [T, rotary_dim]: cosines, sines of the block positions */               \
-    R(E, "embed")                 /* [T, embed]: embedded tokens before their projection */                  \
-    R(HE, "head_embed")           /* [S, embed]: the head's input after its projection */                    \
-    R(KEPT, "kept")           /* [T, hidden]: embeddings, kept for a convolution after the first layer */    \
-    R(MEANS, "means")         /* [T, hidden]: the mean of each sequence, in its first row, for the head */   \
-    R(BLOCKS, "blocks")       /* [T / side_block, hidden]: a row for each block of rows, */                  \
-    R(BLOCK_QKV, "block_qkv") /* [T / side_block, as QKV]: and its q, k, v */                                \
-    R(WINDOWS, "windows")     /* [T, conv_width * hidden] */                                                 \
-    R(PAIR, "pair")           /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                       \
-    R(MIX, "mix")             /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */   \
-    R(MIXED, "mixed")         /* [T, convolved]: q, k and v after the convolution */                         \
+#define PROA_REG_LIST(R)                                                                                               \
+    R(NONE, "-")                                                                                                       \
+    R(X, "x")                     /* the residual stream [T, hidden] */                                                \
+    R(N, "n")                     /* a normed copy [T, hidden] */                                                      \
+    R(QKV, "qkv")                 /* [T, (heads + 2 kv_heads) * head_dim]: q, k, v side by side */                     \
+    R(QD, "q_down")               /* [T, q_lora] */                                                                    \
+    R(QH, "q_heads")              /* [T, heads * (qk_nope + qk_rope)] */                                               \
+    R(AV, "attn_v")               /* [T, heads * v_dim] */                                                             \
+    R(A, "attn")                  /* [T, heads * head_dim] */                                                          \
+    R(D, "delta")                 /* [T, hidden]: a sublayer's output before its norm; has the type of X */            \
+    R(U, "up")                    /* [T, ffn], or [T, 2 ffn]: workspace for gate and up */                             \
+    R(F, "ffn")                   /* [T, ffn]; the larger of the dense FFN and the shared expert's */                  \
+    R(ROUTER, "router")           /* [T, experts]: scores of the experts */                                            \
+    R(EXPERT_W, "expert_w")       /* [T, k]: weights of the chosen experts */                                          \
+    R(EXPERT_IDS, "expert_id")    /* [T, k] int32: which they are */                                                   \
+    R(EXPERT_IN, "expert_in")     /* [T, expert_latent]: what experts of a latent width read, */                       \
+    R(EXPERT_OUT, "expert_out")   /* and what they make */                                                             \
+    R(GATE, "gate")               /* [T, 1]: of the shared expert */                                                   \
+    R(CQ, "cross_q")              /* [T, heads * head_dim] */                                                          \
+    R(CKV, "cross_kv")            /* [T, 2 kv_heads * head_dim] */                                                     \
+    R(ROPE, "rope")               /* [T, rotary_dim]: cosines, sines */                                                \
+    R(LOCAL_ROPE, "local_rope")   /* the same, for layers with a window */                                             \
+    R(H, "head_in")               /* [S, hidden]: the rows that the head computes */                                   \
+    R(HN, "head_norm")            /* [S, hidden] */                                                                    \
+    R(OUT, "out")                 /* [S, outputs] */                                                                   \
+    R(OUT_PART, "out_part")       /* [S, outputs / ranks]: the columns of this rank */                                 \
+    R(PART, "part")               /* [T, hidden]: this rank's term of a sum */                                         \
+    R(EXPERT_PART, "expert_part") /* [T, expert_latent]: the same of experts of a latent width */                      \
+    R(HEADS_PART, "heads_part")   /* [T, heads * head_dim]: q or k of this rank, */                                    \
+    R(HEADS_ALL, "heads_all")     /* [T, the same of all ranks]: for norms of all heads as one row */                  \
+    R(BLOCK_ROPE, "block_rope")   /* [T, rotary_dim]: cosines, sines of the block positions */                         \
+    R(E, "embed")                 /* [T, embed]: embedded tokens before their projection */                            \
+    R(HE, "head_embed")           /* [S, embed]: the head's input after its projection */                              \
+    R(KEPT, "kept")           /* [T, hidden]: embeddings, kept for a convolution after the first layer */              \
+    R(MEANS, "means")         /* [T, hidden]: the mean of each sequence, in its first row, for the head */             \
+    R(BLOCKS, "blocks")       /* [T / side_block, hidden]: a row for each block of rows, */                            \
+    R(BLOCK_QKV, "block_qkv") /* [T / side_block, as QKV]: and its q, k, v */                                          \
+    R(WINDOWS, "windows")     /* [T, conv_width * hidden] */                                                           \
+    R(PAIR, "pair")           /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                                 \
+    R(MIX, "mix")             /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */             \
+    R(MIXED, "mixed")         /* [T, convolved]: q, k and v after the convolution */                                   \
     R(PARAMS, "params") /* [T, step rank + 2 keys]: of Mamba-1, what makes the steps; B and C; or            \
                                    [T, gate rank]: what makes decays, and then gates, of a gated delta rule */         \
     R(RATES, "rates") /* [T, 2 value heads, or values]: how far each head, or column, writes and forgets; by         \
                          channel [T, value heads (1 + key)] */ \
-    R(RECALL, "recall")   /* [T, values]: what the recurrent state gives */                                  \
-    R(SQUARES, "squares") /* [T, groups]: means of the squares of its groups, if ranks have parts */         \
-    R(MOMENTS_PART, "moments_part") /* [T, 4]: count, mean and variance of the gates that this rank has, */  \
-    R(MOMENTS, "moments")           /* [T, 4 ranks]: and of all ranks */                                     \
-    R(STATES, "states")             /* [T, states]: hidden states of another model, of several layers */     \
-    R(SUM_PART, "sum_part")         /* [T, inputs of a product / ranks]: what this rank has of them, */      \
-    R(SUM_PADDED, "sum_padded")     /* [T, ranks * the same]: if some ranks have fewer, and */               \
-    R(SUM_IN, "sum_in")             /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */                \
-    R(LAYER_INPUTS, "layer_inputs") /* [T, layers * layer_input]: inputs of each layer */                    \
-    R(LAYER_PROJECT, "layer_project") /* [T, the same]: what the embeddings give to them */                  \
-    R(LAYER_GATE, "layer_gate")       /* [T, layer_input] */                                                 \
-    R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */    \
-    R(STREAMS, "streams")             /* [T, streams * hidden]: AltUp's, of which X is the first */          \
-    R(STREAM_MODES, "stream_modes")   /* [T, streams] */                                                     \
-    R(STREAM_COEFS, "stream_coefs")   /* [T, streams * streams] */                                           \
-    R(LAUREL, "laurel")               /* [T, laurel] */                                                      \
-    R(HEAD_STREAMS, "head_streams")   /* [S, streams * hidden] */                                            \
-    R(HEAD_OTHERS, "head_others")     /* [S, (streams - 1) * hidden] */                                      \
-    R(INDEX_Q, "index_q")             /* [T, index_heads * index_dim]: queries of the indexer, */            \
-    R(INDEX_K, "index_k")             /* [T, index_dim]: its keys, */                                        \
-    R(INDEX_W, "index_w")             /* [T, index_heads]: and the weights of its heads */                   \
-    R(PICKED, "picked")               /* [T, index_topk] int32: positions of the keys that it picked */      \
+    R(RECALL, "recall")   /* [T, values]: what the recurrent state gives */                                            \
+    R(SQUARES, "squares") /* [T, groups]: means of the squares of its groups, if ranks have parts */                   \
+    R(MOMENTS_PART, "moments_part") /* [T, 4]: count, mean and variance of the gates that this rank has, */            \
+    R(MOMENTS, "moments")           /* [T, 4 ranks]: and of all ranks */                                               \
+    R(STATES, "states")             /* [T, states]: hidden states of another model, of several layers */               \
+    R(SUM_PART, "sum_part")         /* [T, inputs of a product / ranks]: what this rank has of them, */                \
+    R(SUM_PADDED, "sum_padded")     /* [T, ranks * the same]: if some ranks have fewer, and */                         \
+    R(SUM_IN, "sum_in")             /* [T, inputs]: of all ranks (PROA_STEP_GATHER_INPUTS) */                          \
+    R(LAYER_INPUTS, "layer_inputs") /* [T, layers * layer_input]: inputs of each layer */                              \
+    R(LAYER_PROJECT, "layer_project") /* [T, the same]: what the embeddings give to them */                            \
+    R(LAYER_GATE, "layer_gate")       /* [T, layer_input] */                                                           \
+    R(EXPERT_D, "expert_delta")       /* [T, hidden]: of experts beside a dense FFN, before their norm */              \
+    R(STREAMS, "streams")             /* [T, streams * hidden]: AltUp's, of which X is the first */                    \
+    R(STREAM_MODES, "stream_modes")   /* [T, streams] */                                                               \
+    R(STREAM_COEFS, "stream_coefs")   /* [T, streams * streams] */                                                     \
+    R(LAUREL, "laurel")               /* [T, laurel] */                                                                \
+    R(HEAD_STREAMS, "head_streams")   /* [S, streams * hidden] */                                                      \
+    R(HEAD_OTHERS, "head_others")     /* [S, (streams - 1) * hidden] */                                                \
+    R(INDEX_Q, "index_q")             /* [T, index_heads * index_dim]: queries of the indexer, */                      \
+    R(INDEX_K, "index_k")             /* [T, index_dim]: its keys, */                                                  \
+    R(INDEX_W, "index_w")             /* [T, index_heads]: and the weights of its heads */                             \
+    R(PICKED, "picked")               /* [T, index_topk] int32: positions of the keys that it picked */                \
     R(PICKED_KEYS, "picked_keys")     /* [PROA_PICKED_ROWS, ...]: these keys, of a few rows */
 
 typedef enum proa_reg {
@@ -441,7 +441,7 @@ typedef enum proa_dim {
     PROA_DIM_NONE,
     PROA_DIM_VOCAB,
     PROA_DIM_INPUT_VOCAB, /* of an encoder before a decoder: input_vocab, or VOCAB */
-    PROA_DIM_TOKENS, /* VOCAB and extra_tokens */
+    PROA_DIM_TOKENS,      /* VOCAB and extra_tokens */
     PROA_DIM_HIDDEN,
     PROA_DIM_Q,    /* heads * head_dim */
     PROA_DIM_KV,   /* kv_heads * head_dim */

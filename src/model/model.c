@@ -292,6 +292,12 @@ static int64_t relative_bytes(const proa_model *m)
     return distances * (int64_t)sizeof(int32_t);
 }
 
+/* A stage of a pipeline may have no weights: all of its layers are empty. */
+static int64_t weight_memory_bytes(const proa_model *m)
+{
+    return proa_max64(m->plan.weight_bytes, 1);
+}
+
 void proa_model_free(proa_model *m)
 {
     if (!m) return;
@@ -304,7 +310,7 @@ void proa_model_free(proa_model *m)
     proa_staging_free(m);
     proa_step_trace_close(m->trace);
     proa_ctx_release(&m->host);
-    if (!m->mapped) d->free(d, m->weight_memory, m->plan.weight_bytes);
+    if (!m->mapped) d->free(d, m->weight_memory, weight_memory_bytes(m));
     d->free(d, m->activations, m->plan.activation_bytes);
     d->free(d, m->inv_freq, inv_freq_bytes(m));
     d->free(d, m->alibi, alibi_bytes(m));
@@ -600,7 +606,7 @@ static proa_status take_memory(proa_model *m, proa_err *err)
     const proa_plan *p = &m->plan;
     proa_device *d = m->device;
     m->mapped = m->packed && !m->parts && d->host && !m->detach;
-    m->weight_memory = m->mapped ? (char *)(uintptr_t)m->packed->block : d->alloc(d, p->weight_bytes);
+    m->weight_memory = m->mapped ? (char *)(uintptr_t)m->packed->block : d->alloc(d, weight_memory_bytes(m));
     m->activations = d->alloc(d, p->activation_bytes);
     m->inv_freq = d->alloc(d, inv_freq_bytes(m));
     m->alibi = d->alloc(d, alibi_bytes(m));

@@ -97,7 +97,7 @@ template <typename T> static __device__ float mean_of_row(const T *x, int64_t d,
 }
 
 /* The mean of a row and so many standard deviations, by the moments of its parts. */
-static __device__ float least_of_parts(const float *m, int64_t parts, float deviations)
+static __device__ double least_of_parts(const float *m, int64_t parts, float deviations)
 {
     double all = 0, mean = 0, variance = 0;
     for (int64_t i = 0; i < parts; i++) all += (double)m[4 * i];
@@ -106,7 +106,7 @@ static __device__ float least_of_parts(const float *m, int64_t parts, float devi
         double between = (double)m[4 * i + 1] - mean;
         variance += (double)m[4 * i] / all * ((double)m[4 * i + 2] + between * between);
     }
-    return (float)(mean + (double)deviations * sqrt(variance));
+    return mean + (double)deviations * sqrt(variance);
 }
 
 /* A block for each row. parts 0: x is the row. */
@@ -115,19 +115,22 @@ __global__ void threshold_rows_kernel(T *x, int64_t x_row, int64_t d, const floa
                                       int64_t parts, float deviations)
 {
     __shared__ float sums[THREADS / 32];
-    float least;
+    float least, rest = 0.0f; /* what its rounding leaves: a number near the threshold has little else */
     gpu_wait();
     x += blockIdx.x * x_row;
     if (parts) { /* by one thread: cards are slow in double */
-        if (threadIdx.x == 0) sums[0] = least_of_parts(m + blockIdx.x * m_row, parts, deviations);
+        if (threadIdx.x == 0) {
+            double exact = least_of_parts(m + blockIdx.x * m_row, parts, deviations);
+            sums[0] = (float)exact, sums[1] = (float)(exact - (double)sums[0]);
+        }
         __syncthreads();
-        least = sums[0];
+        least = sums[0], rest = sums[1];
     } else {
         float mean = mean_of_row(x, d, sums);
         least = mean + deviations * sqrtf(mean_square(x, d, mean, sums));
     }
     for (int64_t j = threadIdx.x; j < d; j += THREADS) {
-        float above = gpu_to_f32(x[j]) - least;
+        float above = gpu_to_f32(x[j]) - least - rest;
         x[j] = gpu_saturate<T>(above < 0.0f ? 0.0f : above);
     }
 }

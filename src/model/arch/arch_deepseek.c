@@ -272,11 +272,12 @@ static const proa_step embed[] = {EMBED_TO(X, TOKENS, SCALED), ROPE_TABLE_IF(ROT
     LLAMA_EXPERTS,                                                      \
     LINEAR_GATED(N, F,    SHARED_UP,   IF(EXPERTS) | IF(SHARED)),       \
     LINEAR      (F, X,    SHARED_DOWN, ADD | IF(EXPERTS) | IF(SHARED))
-static const proa_step layer[] = {
+static const proa_step layer[] = {BEFORE_ATTENTION, ATTEND, BEHIND_ATTENTION, FFNS, END};
+static const proa_step kimi_layer[] = {
     BEFORE_ATTENTION,
     STEP_BARE    (ATTEND, QKV, A,        AT),
     BEHIND_ATTENTION,
-    LINEAR       (N, MIX,  MIX,          IN), /* Kimi Linear */
+    LINEAR       (N, MIX,  MIX,          IN),
     LINEAR       (N, RATES, RATES,       IN),
     LINEAR       (N, PARAMS, DECAY_DOWN, IN | IF(GATES_LOW)),
     LINEAR       (PARAMS, RATES, DECAY_UP, IN | IF(GATES_LOW) | BEHIND),
@@ -668,8 +669,9 @@ const proa_arch proa_arch_mistral4 = {
     ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,
            mistral_tensors, finish_mistral), .key = "kv_lora_rank", IN_MULTIMODAL, HEADS(TEXTS | TOKENS, "Mistral4")};
 const proa_arch proa_arch_kimi_linear = {
-    ROW_OF("kimi_linear", STRINGS("KimiLinearForCausalLM"), kimi_keys, kimi_tensors, finish_kimi),
-    .aliases = kimi_aliases};
+    .name = "kimi_linear", .model_type = "kimi_linear", .hf = STRINGS("KimiLinearForCausalLM"), DECODER(RMS),
+    .keys = kimi_keys, .names = kimi_tensors, .aliases = kimi_aliases, .ignored = ignored,
+    .stacks = {CAUSAL(embed, kimi_layer)}, .head = head, .finish = finish_kimi};
 const proa_arch proa_arch_minicpm3 = {
     ROW_OF("minicpm3", STRINGS("MiniCPM3ForCausalLM"), minicpm_keys, v2_tensors, finish_minicpm),
     HEADS(TEXTS, "MiniCPM3")};

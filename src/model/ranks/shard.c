@@ -659,6 +659,7 @@ static void take_heads(const sharder *s, proa_config *c)
     c->all_kv_heads = c->kv_heads, c->first_kv_head = s->usual.kv.first;
     c->heads = s->usual.q.count, c->kv_heads = s->usual.kv.count;
     c->encoder_heads = s->encoder.q.count;
+    if (!c->other_heads) return; /* the keys of an indexer are whole in each rank */
     c->other_query_heads = s->other.q.count, c->other_kv_heads = s->other.kv.count;
 }
 

@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(PICK_THREADS)
         int i = base + (int)threadIdx.x;
         unsigned order = i < r.count ? order_of(score[i]) : 0;
         bool same = i < r.count && order == least;
-        bool takes = i < r.count && order > least;
-        takes = takes || (count_before(same, warps, &all) < equal && same);
+        int before = count_before(same, warps, &all); /* by all threads: they meet in it */
+        bool takes = i < r.count && (order > least || (same && before < equal));
         equal = max(0, equal - all);
         int at = taken + count_before(takes, warps, &all);
         if (takes && at < most) to[at] = i;
