@@ -78,7 +78,8 @@ static void threshold_of(tester *t, int64_t rows, int64_t cols, int64_t parts)
     canvas_fill(&s.out, (uint64_t)cols, false), canvas_fill(&m, 6, false);
     for (int64_t i = 0; i < rows * parts; i++) { /* a count, a mean, a variance */
         float *part = (float *)m.view.data + i / parts * m.view.stride[0] + i % parts * 4;
-        part[0] = (float)(i % 5 + 1), part[2] = fabsf(part[2]), part[3] = 0;
+        part[0] = (float)(i % 5 + 1), part[3] = 0;
+        part[1] *= 0.25f, part[2] = fabsf(part[2]) / 4; /* so that much of a row is well above the threshold */
     }
     if (parts) s.input[0] = m.view;
     LABEL(&s, "rows %d columns %d parts %d", (int)rows, (int)cols, (int)parts);

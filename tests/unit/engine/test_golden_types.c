@@ -21,8 +21,8 @@ typedef struct type_case {
 } type_case;
 
 static const type_case types[] = {
-    {"f16", NULL, false, 0.02},  {"bf16", NULL, false, 0.15},    {"f32", "int8", true, 0.30},
-    {"f32", "fp8", false, 0.60}, {"f32", "int4", true, DBL_MAX},
+    {"f16", NULL, false, 0.03},  {"bf16", NULL, false, 0.30},    {"f32", "int8", true, 0.40},
+    {"f32", "fp8", false, 0.80}, {"f32", "int4", true, DBL_MAX},
 };
 enum { FEW_NUMBERS = 16 };
 
