@@ -361,6 +361,25 @@ enum {
 #define FORMS(which, ...) .stems = STRINGS(__VA_ARGS__), .forms = (which)
 #define HEADS(which, ...) FORMS((which) | 1 << PROA_FORM_BARE, __VA_ARGS__)
 #define NO_HEADS .stems = NULL, .forms = 0
+/* A layer with LayerNorm before its sublayers, or after them: OPT, XLM. */
+#define PRE_OR_POST_NORM_LAYER \
+    { \
+        NORM_IF(PRE_NORM,  X, N, ATTN_NORM), \
+        LINEAR (N, QKV, QKV,  IF(PRE_NORM)), \
+        LINEAR (X, QKV, QKV,  IF(POST_NORM)), \
+        KV_APPEND, \
+        ATTEND, \
+        LINEAR (A, X,   O,    ADD | IF(PRE_NORM)), \
+        LINEAR (A, D,   O,    ADD_X | IF(POST_NORM)), \
+        NORM_IF(POST_NORM, D, X, ATTN_NORM), \
+        NORM_IF(PRE_NORM,  X, N, FFN_NORM), \
+        LINEAR (N, U,   UP,   ACT | IF(PRE_NORM)), \
+        LINEAR (X, U,   UP,   ACT | IF(POST_NORM)), \
+        LINEAR (U, X,   DOWN, ADD | IF(PRE_NORM)), \
+        LINEAR (U, D,   DOWN, ADD_X | IF(POST_NORM)), \
+        NORM_IF(POST_NORM, D, X, FFN_NORM), \
+        END \
+    }
 #define CAUSAL(embed, layer) [PROA_STACK_DECODER] = {embed, layer, NULL, true}
 /* clang-format on */
 

@@ -61,22 +61,7 @@ static const proa_step embed[] = {
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     NORM    (D, X,         EMBED_NORM),
     END};
-static const proa_step layer[] = {
-    NORM_IF(PRE_NORM,  X, N, ATTN_NORM),
-    LINEAR (N, QKV, QKV,  IF(PRE_NORM)),
-    LINEAR (X, QKV, QKV,  IF(POST_NORM)),
-    KV_APPEND,
-    ATTEND,
-    LINEAR (A, X,   O,    ADD | IF(PRE_NORM)),
-    LINEAR (A, D,   O,    ADD_X | IF(POST_NORM)),
-    NORM_IF(POST_NORM, D, X, ATTN_NORM),
-    NORM_IF(PRE_NORM,  X, N, FFN_NORM),
-    LINEAR (N, U,   UP,   ACT | IF(PRE_NORM)),
-    LINEAR (X, U,   UP,   ACT | IF(POST_NORM)),
-    LINEAR (U, X,   DOWN, ADD | IF(PRE_NORM)),
-    LINEAR (U, D,   DOWN, ADD_X | IF(POST_NORM)),
-    NORM_IF(POST_NORM, D, X, FFN_NORM),
-    END};
+static const proa_step layer[] = PRE_OR_POST_NORM_LAYER;
 static const proa_step headless[] = NO_HEAD, rows_head[] = ROWS_HEAD;
 /* clang-format on */
 

@@ -143,15 +143,22 @@ proa_status proa_gguf_finish_modernbert_cls(const proa_gguf *g, const proa_gguf_
     return proa_gguf_finish_modernbert(g, arch, json, err);
 }
 
-/* The part of each head that is rotated; the classes multiply it with the head size and round down. */
-proa_status proa_gguf_finish_partial(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+/* The part of each head that is rotated, a little more: classes multiply it with the head size and round down. */
+static proa_status put_rotated_part(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json,
+                                    const char *key, proa_err *err)
 {
     int64_t head_dim, rotary;
     PROA_TRY(read_head_dim(&head_dim, g, arch, err));
     rotary = head_dim;
     PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
     double part = head_dim ? ((double)rotary + 0.25) / (double)head_dim : 0;
-    proa_gguf_put_number(json, "partial_rotary_factor", fmin(part, 1));
+    proa_gguf_put_number(json, key, fmin(part, 1));
+    return PROA_OK;
+}
+
+proa_status proa_gguf_finish_partial(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
+{
+    PROA_TRY(put_rotated_part(g, arch, json, "partial_rotary_factor", err));
     proa_gguf_put_bool(json, "use_bias", proa_gguf_has_tensor(g, "blk.0.attn_output.bias"));
     proa_gguf_put_bool(json, "use_qkv_bias", proa_gguf_has_tensor(g, "blk.0.attn_q.bias"));
     return proa_gguf_put_rope(json, g, arch, err);
@@ -357,15 +364,9 @@ proa_status proa_gguf_finish_gemma_embedding(const proa_gguf *g, const proa_gguf
     return proa_gguf_finish_gemma2(g, arch, json, err);
 }
 
-/* The part of the head that is rotated. The reader of rotary_pct rounds the product down, so it is a little more. */
 proa_status proa_gguf_finish_gptneox(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
-    int64_t head_dim, rotary;
-    PROA_TRY(read_head_dim(&head_dim, g, arch, err));
-    rotary = head_dim;
-    PROA_TRY(proa_gguf_arch_int(&rotary, g, arch, "rope.dimension_count", err));
-    double part = head_dim ? ((double)rotary + 0.25) / (double)head_dim : 0;
-    proa_gguf_put_number(json, "rotary_pct", fmin(part, 1));
+    PROA_TRY(put_rotated_part(g, arch, json, "rotary_pct", err));
     return proa_gguf_put_rope(json, g, arch, err);
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * test_golden_arch.c - every row of the model table against transformers' outputs for a tiny random checkpoint:
  * logits within 1e-4 of the largest absolute logit, the same greedy tokens, the same beams, scores within 1e-4.
- * The folders are those of tests/golden/arch, or of a folder given as the argument. */
-#include "golden_rows.h"
-
-#include <dirent.h>
+ * The folders are those of tests/golden/arch, or of a folder given as the first argument; further arguments name those
+ * that run. */
+#include "golden_folders.h"
 
 static void check_rows(proa_engine *engine, const proa_json *c, const int32_t *ids, int64_t n)
 {
@@ -103,17 +102,10 @@ static void check_case(proa_engine *engine, const proa_json *c)
     free(ids);
 }
 
-static const char *root = GOLDEN "arch";
-
 static void golden(void **state)
 {
-    const char *name = *state;
     char path[PROA_PATH_MAX];
-    proa_json *json = NULL;
-    proa_err err = {.status = PROA_OK};
-    snprintf(path, sizeof path, "%s/%s/golden.json", root, name);
-    if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/%s", root, name);
+    proa_json *json = golden_open(*state, path);
     proa_engine *engine = open_or_fail(path, &(proa_engine_options){.dtype = "f32"});
     const proa_json *cases = proa_json_get(json, "cases");
     assert_true(proa_json_len(cases) > 0);
@@ -125,26 +117,7 @@ static void golden(void **state)
     proa_json_free(json);
 }
 
-/* A test for each folder. */
-static int is_case(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
 int main(int argc, char **argv)
 {
-    struct dirent **folders = NULL;
-    if (argc > 1) root = argv[1];
-    int count = scandir(root, &folders, is_case, alphasort);
-    if (count <= 0) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
-    struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
-    if (!tests) return fprintf(stderr, "no memory for %d tests\n", count), 1;
-    for (int i = 0; i < count; i++)
-        tests[i] = (struct CMUnitTest){
-            .name = folders[i]->d_name, .test_func = golden, .initial_state = folders[i]->d_name};
-    int failed = _cmocka_run_group_tests("golden_arch", tests, (size_t)count, NULL, NULL);
-    for (int i = 0; i < count; i++) free(folders[i]);
-    free(folders);
-    free(tests);
-    return failed;
+    return golden_run_folders("golden_arch", golden, argc, argv);
 }

@@ -7,9 +7,8 @@
  * stays in a recurrent state for some rows. So what is compared is the median row's error over all cases: the root of
  * the mean square of the difference over that of the row. A step that reads or writes a wrong type or layout gives
  * errors near or above 1. */
-#include "golden_rows.h"
+#include "golden_folders.h"
 
-#include <dirent.h>
 #include <float.h>
 
 /* Limits of the median row's error, twice as much where rows have few numbers, such as classes. A weight of
@@ -37,8 +36,6 @@ static bool fits_type(const char *name, const type_case *t)
         if (strcmp(name, beyond_f16[i]) == 0) return false;
     return true;
 }
-
-static const char *root = GOLDEN "arch";
 
 /* The rows of all cases. */
 typedef struct row_list {
@@ -111,11 +108,7 @@ static void in_types(void **state)
 {
     const char *name = *state;
     char path[PROA_PATH_MAX];
-    proa_json *json = NULL;
-    proa_err err = {.status = PROA_OK};
-    snprintf(path, sizeof path, "%s/%s/golden.json", root, name);
-    if (proa_json_load(&json, path, 64 << 20, &err) != PROA_OK) fail_msg("%s", err.text);
-    snprintf(path, sizeof path, "%s/%s", root, name);
+    proa_json *json = golden_open(name, path);
     const proa_json *cases = proa_json_get(json, "cases");
     row_list want = {0};
     int failed = 0;
@@ -136,33 +129,7 @@ static void in_types(void **state)
     assert_int_equal(failed, 0);
 }
 
-static int is_case(const struct dirent *entry)
-{
-    return entry->d_name[0] != '.';
-}
-
-static bool is_chosen(const char *name, int argc, char **argv)
-{
-    for (int i = 2; i < argc; i++)
-        if (strcmp(name, argv[i]) == 0) return true;
-    return argc < 3;
-}
-
 int main(int argc, char **argv)
 {
-    struct dirent **folders = NULL;
-    if (argc > 1) root = argv[1];
-    int count = scandir(root, &folders, is_case, alphasort), chosen = 0;
-    if (count <= 0) return fprintf(stderr, "%d folders in %s\n", count, root), 1;
-    struct CMUnitTest *tests = calloc((size_t)count, sizeof *tests);
-    if (!tests) return fprintf(stderr, "no memory for %d tests\n", count), 1;
-    for (int i = 0; i < count; i++)
-        if (is_chosen(folders[i]->d_name, argc, argv))
-            tests[chosen++] = (struct CMUnitTest){
-                .name = folders[i]->d_name, .test_func = in_types, .initial_state = folders[i]->d_name};
-    int failed = _cmocka_run_group_tests("golden_types", tests, (size_t)chosen, NULL, NULL);
-    for (int i = 0; i < count; i++) free(folders[i]);
-    free(folders);
-    free(tests);
-    return failed;
+    return golden_run_folders("golden_types", in_types, argc, argv);
 }
