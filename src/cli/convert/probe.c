@@ -55,7 +55,8 @@ static proa_status run_prompt(proa_engine *engine, proa_probe *p, proa_err *err)
     if (info.kind != PROA_KIND_ENCODER) {
         request.options = (proa_options){.ignore_eos = true, .return_logits = true};
         request.options.max_tokens = (int32_t)proa_min64((int64_t)PROA_COUNT(p->ids), proa_max64(room, 1));
-        request.options.given[PROA_OPTION_temperature] = true; /* 0: greedy, whatever the model's own options are */
+        /* greedy, whatever the model's own options are */
+        request.options.given[PROA_OPTION_temperature] = request.options.given[PROA_OPTION_beams] = true;
     }
     PROA_TRY(proa_engine_submit(engine, &request, NULL, err));
     proa_engine_run(engine);
