@@ -150,19 +150,26 @@ static const proa_step layer_minicpm[] = {
 static const proa_step head[] = {LM_HEAD(SCALED)};
 /* clang-format on */
 
-/* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. What experts add
- * is scaled as what attention adds: their weights are. */
-static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+/* What experts add is scaled as what attention adds: their weights are. */
+static proa_status read_minicpm_experts(proa_config *c, const proa_json *json, proa_err *err)
 {
-    int64_t base = 1, chosen = 2;
-    PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
+    int64_t chosen = 2;
     PROA_TRY(proa_json_get_int(&chosen, json, "num_experts_per_tok", 1, PROA_EXPERTS_MAX, err));
-    c->logit_scale = (double)base / (double)c->hidden;
-    c->residual_scale /= sqrt((double)c->layers);
     c->router.chosen = (int32_t)chosen;
     c->router.renormalise = true;
     c->router.scale = (float)c->residual_scale;
     c->expert_ffn = c->ffn;
+    return PROA_OK;
+}
+
+/* scale_depth is for all layers together; the head's input is divided by hidden_size / dim_model_base. */
+static proa_status finish_minicpm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t base = 1;
+    PROA_TRY(proa_json_get_int(&base, json, "dim_model_base", 1, PROA_HIDDEN_MAX, err));
+    c->logit_scale = (double)base / (double)c->hidden;
+    c->residual_scale /= sqrt((double)c->layers);
+    if (c->experts > 0) PROA_TRY(read_minicpm_experts(c, json, err));
     PROA_TRY(proa_llama_check_residual(c, err));
     return proa_llama_finish(c, json, arena, err);
 }
