@@ -15,6 +15,7 @@
 typedef struct named_template {
     char *name;
     proa_template *template;
+    bool parts; /* it reads a content as a list of parts only (LLaVA, SmolVLM) */
 } named_template;
 
 struct proa_chat {
@@ -36,6 +37,8 @@ static const struct {
               "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}"},
 };
 
+static bool takes_parts_only(const proa_template *t, proa_str source);
+
 static proa_status add_template(proa_chat *chat, proa_str name, proa_str source, const char *where, proa_err *err)
 {
     proa_template *t;
@@ -48,7 +51,7 @@ static proa_status add_template(proa_chat *chat, proa_str name, proa_str source,
     char *copy = proa_malloc(name.len + 1);
     memcpy(copy, name.ptr, name.len);
     copy[name.len] = '\0';
-    chat->list[chat->count++] = (named_template){copy, t};
+    chat->list[chat->count++] = (named_template){copy, t, takes_parts_only(t, source)};
     proa_message_form_detect(&chat->form, source);
     return PROA_OK;
 }
@@ -248,6 +251,17 @@ static proa_jval make_content(proa_jrun *run, const proa_json *content)
     return proa_j_take(run, &run->scratch, 0);
 }
 
+/* A text as the one part of a list. */
+static proa_jval make_parts(proa_jrun *run, const proa_json *content)
+{
+    if (proa_json_kind(content) != PROA_JSON_STRING) return proa_j_from_json(run, content);
+    proa_jval list = proa_j_list(run, PROA_J_LIST, 1), part = proa_j_dict(run, PROA_J_DICT, 2);
+    proa_j_put(run, part, proa_j_view(proa_str_c("type")), proa_j_view(proa_str_c("text")));
+    proa_j_put(run, part, proa_j_view(proa_str_c("text")), proa_j_view(proa_json_str(content)));
+    proa_j_push(run, list, part);
+    return list;
+}
+
 static void free_json(void *root)
 {
     proa_json_free(root);
@@ -272,12 +286,14 @@ static void open_arguments(proa_jrun *run, proa_jval call)
     if (proa_json_kind(root) == PROA_JSON_OBJECT) *arguments = proa_j_from_json(run, root);
 }
 
-static proa_jval make_message(proa_jrun *run, const proa_json *message)
+typedef proa_jval content_maker(proa_jrun *run, const proa_json *content);
+
+static proa_jval make_message(proa_jrun *run, const proa_json *message, content_maker *make)
 {
     proa_jval v = proa_j_dict(run, PROA_J_DICT, proa_json_len(message));
     for (proa_json_iter it = proa_json_begin(message); proa_json_next(&it) && !run->failed;) {
         bool content = proa_str_is(it.key, "content");
-        proa_jval value = content ? make_content(run, it.value) : proa_j_from_json(run, it.value);
+        proa_jval value = content ? make(run, it.value) : proa_j_from_json(run, it.value);
         if (proa_str_is(it.key, "tool_calls") && value.kind == PROA_J_LIST)
             for (int64_t i = 0; i < value.seq->len; i++) open_arguments(run, value.seq->items[i]);
         proa_j_put(run, v, proa_j_view(it.key), value);
@@ -285,30 +301,63 @@ static proa_jval make_message(proa_jrun *run, const proa_json *message)
     return v;
 }
 
-/* The text of the last message, with the tag after it. */
-static void add_tag(proa_jrun *run, proa_jval message)
+/* The text of the last message, or of its last part. */
+static proa_jval *find_text(proa_jrun *run, proa_jval message)
 {
     proa_jval *content = proa_j_find_str(run, message, proa_str_c("content"));
-    if (!content || content->kind != PROA_J_STRING) return;
+    if (!content || content->kind != PROA_J_LIST || content->seq->len == 0) return content;
+    return proa_j_find_str(run, content->seq->items[content->seq->len - 1], proa_str_c("text"));
+}
+
+/* The same with the tag after it. */
+static void add_tag(proa_jrun *run, proa_jval message)
+{
+    proa_jval *text = find_text(run, message);
+    if (!text || text->kind != PROA_J_STRING) return;
     proa_buf_clear(&run->scratch);
-    proa_buf_str(&run->scratch, proa_j_text(*content));
+    proa_buf_str(&run->scratch, proa_j_text(*text));
     proa_buf_str(&run->scratch, proa_str_c(CONTINUE_TAG));
-    *content = proa_j_take(run, &run->scratch, 0);
+    *text = proa_j_take(run, &run->scratch, 0);
+}
+
+static proa_jval make_list(proa_jrun *run, const proa_json *messages, content_maker *make)
+{
+    proa_jval list = proa_j_list(run, PROA_J_LIST, proa_json_len(messages));
+    for (int64_t i = 0; i < proa_json_len(messages) && !run->failed; i++)
+        proa_j_push(run, list, make_message(run, proa_json_at(messages, i), make));
+    return list;
+}
+
+static proa_jval tag_last(proa_jrun *run, proa_jval list)
+{
+    if (!run->failed && list.seq->len > 0) add_tag(run, list.seq->items[list.seq->len - 1]);
+    return list;
 }
 
 static proa_jval make_messages(proa_jrun *run, const proa_json *messages)
 {
-    proa_jval list = proa_j_list(run, PROA_J_LIST, proa_json_len(messages));
-    for (int64_t i = 0; i < proa_json_len(messages) && !run->failed; i++)
-        proa_j_push(run, list, make_message(run, proa_json_at(messages, i)));
-    return list;
+    return make_list(run, messages, make_content);
 }
 
 static proa_jval make_continued(proa_jrun *run, const proa_json *messages)
 {
-    proa_jval list = make_messages(run, messages);
-    if (!run->failed && list.seq->len > 0) add_tag(run, list.seq->items[list.seq->len - 1]);
-    return list;
+    return tag_last(run, make_list(run, messages, make_content));
+}
+
+static proa_jval make_messages_of_parts(proa_jrun *run, const proa_json *messages)
+{
+    return make_list(run, messages, make_parts);
+}
+
+static proa_jval make_continued_of_parts(proa_jrun *run, const proa_json *messages)
+{
+    return tag_last(run, make_list(run, messages, make_parts));
+}
+
+static proa_jval (*choose_maker(bool parts, bool goes_on))(proa_jrun *run, const proa_json *messages)
+{
+    if (parts) return goes_on ? make_continued_of_parts : make_messages_of_parts;
+    return goes_on ? make_continued : make_messages;
 }
 
 static proa_jval make_no_prompt(proa_jrun *run, const proa_json *flag)
@@ -325,15 +374,53 @@ static proa_jval make_prompt_flag(proa_jrun *run, const proa_json *flag)
     return proa_j_bool(proa_json_kind(flag) != PROA_JSON_BOOL || proa_json_bool(flag));
 }
 
-static const proa_template *find_named(const proa_chat *chat, proa_str name)
+/* ---- templates that read parts only ---- */
+
+#define PROBE "WhatIsShownHere"
+
+static bool has_text(proa_str s, const char *text)
+{
+    return s.len && memmem(s.ptr, s.len, text, strlen(text));
+}
+
+/* Whether the prompt for one message with that text has the text. */
+static bool shows_text(const proa_template *t, const proa_json *messages, bool parts)
+{
+    proa_buf out;
+    proa_err err = {.status = PROA_OK};
+    proa_buf_init(&out, PROA_TEMPLATE_BYTES_MAX);
+    const proa_jinput inputs[] = {{"messages", messages, choose_maker(parts, false)},
+                                  {"add_generation_prompt", NULL, make_prompt_flag}};
+    bool shown = proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), &out, &err) == PROA_OK &&
+                 has_text(proa_buf_view(&out), PROBE);
+    proa_buf_release(&out);
+    return shown;
+}
+
+/* Templates of multimodal models may look for parts of the type "text" and leave a text out that is none. */
+static bool takes_parts_only(const proa_template *t, proa_str source)
+{
+    proa_json *messages = NULL;
+    proa_err err = {.status = PROA_OK};
+    proa_str probe = proa_str_c("[{\"role\": \"user\", \"content\": \"" PROBE "\"}]");
+    if (!has_text(source, "type")) return false;
+    if (proa_json_parse(&messages, probe, "messages", &err) != PROA_OK) return false;
+    bool parts = !shows_text(t, messages, false) && shows_text(t, messages, true);
+    proa_json_free(messages);
+    return parts;
+}
+
+/* ---- rendering ---- */
+
+static const named_template *find_named(const proa_chat *chat, proa_str name)
 {
     for (int i = 0; i < chat->count; i++)
-        if (proa_str_is(name, chat->list[i].name)) return chat->list[i].template;
+        if (proa_str_is(name, chat->list[i].name)) return &chat->list[i];
     return NULL;
 }
 
-static proa_status choose_template(const proa_template **out, const proa_chat *chat, const proa_json *request,
-                                   bool tools, proa_err *err)
+static proa_status choose_template(const named_template **out, const proa_chat *chat,
+                                   const proa_json *request, bool tools, proa_err *err)
 {
     proa_str wanted = proa_json_str(proa_json_get(request, "chat_template"));
     *out = NULL;
@@ -345,7 +432,7 @@ static proa_status choose_template(const proa_template **out, const proa_chat *c
     }
     if (tools) *out = find_named(chat, proa_str_c("tool_use"));
     if (!*out) *out = find_named(chat, proa_str_c("default"));
-    if (!*out && chat->count == 1) *out = chat->list[0].template;
+    if (!*out && chat->count == 1) *out = &chat->list[0];
     return *out ? PROA_OK
                 : PROA_FAIL(err, INVALID, "the model has several chat templates and none named 'default'");
 }
@@ -390,7 +477,7 @@ static proa_status cut_behind_message(proa_buf *out, size_t from, proa_err *err)
 proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out, proa_err *err)
 {
     const proa_json *messages = proa_json_get(request, "messages"), *tools = proa_json_get(request, "tools");
-    const proa_template *t;
+    const named_template *t;
     if (proa_json_len(tools) == 0) tools = NULL; /* transformers passes None if there are none */
     PROA_TRY(check_messages(messages, err));
     PROA_TRY(choose_template(&t, chat, request, tools != NULL, err));
@@ -398,7 +485,7 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
     if (goes_on) PROA_TRY(check_continued(request, err));
     size_t from = out->len;
     const proa_jinput inputs[] = {
-        {"messages", messages, goes_on ? make_continued : make_messages},
+        {"messages", messages, choose_maker(t->parts, goes_on)},
         {"tools", tools, NULL},
         {"documents", proa_json_get(request, "documents"), NULL},
         {"add_generation_prompt", proa_json_get(request, "add_generation_prompt"),
@@ -407,6 +494,6 @@ proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, pr
         {NULL, request, NULL}, /* reasoning_effort and other members */
         {NULL, chat->specials, NULL},
     };
-    PROA_TRY(proa_j_run(proa_template_code(t), inputs, (int)PROA_COUNT(inputs), out, err));
+    PROA_TRY(proa_j_run(proa_template_code(t->template), inputs, (int)PROA_COUNT(inputs), out, err));
     return goes_on ? cut_behind_message(out, from, err) : PROA_OK;
 }

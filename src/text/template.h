@@ -46,9 +46,10 @@ void proa_chat_free(proa_chat *chat); /* NULL is fine */
 /* Appends the prompt for a request: an object with messages and, if wanted, tools, documents, add_generation_prompt
  * (true), continue_final_message, chat_template (the name of one of the model's templates) and chat_template_kwargs
  * (more variables; its other members are variables too). These are OpenAI's messages: a content of text parts is joined
- * by line feeds, and the arguments of tool calls, JSON in a text, become objects. Without chat_template the template is
- * "tool_use" if there are tools and such a template, else "default". It contains the special tokens: encode it with
- * add_special false. With continue_final_message the prompt ends with the last message's text. */
+ * by line feeds, or a text becomes the one part of a list if the template reads nothing else (LLaVA); the arguments of
+ * tool calls, JSON in a text, become objects. Without chat_template the template is "tool_use" if there are tools and
+ * such a template, else "default". It contains the special tokens: encode it with add_special false. With
+ * continue_final_message the prompt ends with the last message's text. */
 PROA_MUST_CHECK proa_status proa_chat_render(const proa_chat *chat, const proa_json *request, proa_buf *out,
                                              proa_err *err);
 

@@ -160,6 +160,7 @@ static void expect_chat(const char *const *files, const char *choice, const char
     proa_files of_folder = proa_files_of(folder);
     proa_status status = proa_chat_open_files(&chat, &of_folder, choice, &err);
     if (status == PROA_OK) status = proa_chat_render(chat, request, &out, &err);
+    if (status == PROA_OK && out.len > 0) out.ptr[out.len] = '\0'; /* behind what goes on */
     if (status == PROA_OK) assert_string_equal(out.ptr, want);
     else if (!strstr(err.text, want)) fail_msg("'%s' is not in '%s'", want, err.text);
     proa_chat_free(chat);
@@ -193,6 +194,41 @@ static void test_places(void **state)
                 "{\"messages\":[{\"role\":\"user\"}],\"chat_template\":\"rag\"}",
                 "no chat template named 'rag'");
     expect_chat((const char *const[]){"chat_template.jinja", "a\n{% if %}", NULL}, NULL, REQUEST, "line 2");
+}
+
+/* Templates of models of images that leave out a content that is no list: LLaVA's filter, SmolVLM's loop. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const char *const llava[] = {"chat_template.json",
+                                        "{\"chat_template\":\"{% for message in messages %}{{ "
+                                        "message['role'] | upper + ':' }}{% for content in "
+                                        "message['content'] | selectattr('type', 'equalto', 'text') %}{{ ' ' "
+                                        "+ content['text'] }}{% endfor %}|"
+                                        "{% endfor %}\"}",
+                                        NULL};
+    static const char *const smolvlm[] = {"chat_template.jinja",
+                                          "{% for message in messages %}{{ message['role'][0] }}{% for line "
+                                          "in message['content'] %}{% if line['type'] "
+                                          "== 'text' %}{{ line['text'] }}{% elif line['type'] == 'image' "
+                                          "%}<image>{% endif %}{% endfor %};{% endfor %}",
+                                          NULL};
+    static const char *const either[] = {
+        "chat_template.jinja",
+        "{% for m in messages %}{% if m.content is string %}S{{ m.content }}{% else %}{% for c in m.content "
+        "%}"
+        "{% if c.type == 'text' %}P{{ c.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}",
+        NULL};
+#define TWO                                                                                                  \
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":[{\"type\":"     \
+    "\"text\","                                                                                              \
+    "\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}]}"
+    expect_chat(llava, NULL, TWO "]}", "SYSTEM: be|USER: a b|");
+    expect_chat(smolvlm, NULL, TWO "]}", "sbe;uab;");
+    expect_chat(either, NULL, TWO "]}", "SbeSa\nb");
+    expect_chat(smolvlm, NULL,
+                TWO ",{\"role\":\"assistant\",\"content\":\"so\"}],\"continue_final_message\":true}",
+                "sbe;uab;aso");
 }
 
 #define NAMED                                                                                                \
@@ -432,12 +468,12 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_snippets),   cmocka_unit_test(test_chats),
-        cmocka_unit_test(test_places),     cmocka_unit_test(test_named),
-        cmocka_unit_test(test_messages),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_long),       cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_indent),     cmocka_unit_test(test_failing_values),
-        cmocka_unit_test(test_long_texts),
+        cmocka_unit_test(test_snippets),       cmocka_unit_test(test_chats),
+        cmocka_unit_test(test_places),         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_named),          cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_long),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_indent),
+        cmocka_unit_test(test_failing_values), cmocka_unit_test(test_long_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
