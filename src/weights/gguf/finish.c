@@ -188,8 +188,13 @@ proa_status proa_gguf_finish_nemotron(const proa_gguf *g, const proa_gguf_arch *
     return proa_gguf_finish_partial(g, arch, json, err);
 }
 
+/* Files of the text models of GLM-4.1V and GLM-4.6V have "rope.dimension_sections": of these llama.cpp's converter
+ * stores the rows of each head in another order. */
 proa_status proa_gguf_finish_glm(const proa_gguf *g, const proa_gguf_arch *arch, proa_buf *json, proa_err *err)
 {
+    if (strcmp(arch->name, "glm4") == 0 && has_key(g, arch, "rope.dimension_sections"))
+        return PROA_FAIL(err, UNSUPPORTED, "%s: a %s with 'rope.dimension_sections' is not supported",
+                         g->what, arch->name);
     bool bias = proa_gguf_has_tensor(g, "blk.0.attn_q.bias") ||
                 proa_gguf_has_tensor(g, "blk.0.attn_qkv.bias");
     proa_gguf_put_bool(json, "attention_bias", bias);

@@ -448,6 +448,25 @@ static void end_with_table(builder *b)
     end(b, 32);
 }
 
+/* A GLM-4 of images and text has its heads in another order. */
+static void glm_of_images(void **state)
+{
+    PROA_UNUSED(state);
+    static const struct {
+        const char *key;
+        uint32_t value;
+    } sizes[] = {{"embedding_length", 8},        {"block_count", 1},
+                 {"feed_forward_length", 32},    {"attention.head_count", 2},
+                 {"attention.head_count_kv", 1}, {"context_length", 64},
+                 {"rope.dimension_sections", 2}};
+    builder *b = begin();
+    put_text(b, "general.architecture", "glm4");
+    for (size_t i = 0; i < PROA_COUNT(sizes); i++) put_key_u32(b, "glm4", sizes[i].key, sizes[i].value);
+    put_f32(b, "glm4.attention.layer_norm_rms_epsilon", 1e-5f);
+    end_with_table(b);
+    refused(b, PROA_UNSUPPORTED, "a glm4 with 'rope.dimension_sections' is not supported");
+}
+
 /* config.json of a file; release it. */
 static proa_buf config_of(builder *b)
 {
@@ -785,6 +804,7 @@ int main(void)
         cmocka_unit_test(sizes_by_layer),
         cmocka_unit_test(windows_by_layer),
         cmocka_unit_test(recurrent_layers),
+        cmocka_unit_test(glm_of_images),
         cmocka_unit_test(bamba),
         cmocka_unit_test(falcon_h1),
         cmocka_unit_test(short_convolutions),
