@@ -14,6 +14,7 @@ Makes the rows named in ROWS (the older rows were made in the same way). Needs t
 """
 import json
 import pathlib
+import re
 import sys
 import tempfile
 import types
@@ -837,6 +838,95 @@ PAIRS["roberta2roberta_unlike"] = ("EncoderDecoderModel", lambda: transformers.E
     encoder=dict(ROBERTA_STACK, model_type="roberta", intermediate_size=40), decoder=dict(ROBERTA_STACK, model_type="roberta", **DECODES),
     tie_word_embeddings=False, **dict(TOP_IDS, pad_token_id=1, bos_token_id=0, decoder_start_token_id=0)), {"no_repeat_ngram_size": 2})
 
+# Multimodal classes whose text model is a row of its own: (class, configuration). Their files hold bf16.
+TINY = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+
+
+def text_of(kind, **more):
+    return dict(SMALL_TEXT, model_type=kind, **more)
+
+
+SIGLIP = dict(TINY, model_type="siglip_vision_model")
+TINY_AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "max_source_positions": 8}
+QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32, "patch_size": 2}
+MROPE_TEXT = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+MROPE_HALF = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}
+OMNI_AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8, "max_source_positions": 8,
+              "output_dim": 32, "downsample_hidden_size": 4}
+EXPERTS_TEXT = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
+MULTIMODAL = {
+    "llava": ("LlavaForConditionalGeneration", lambda: transformers.LlavaConfig(
+        text_config=text_of("llama"), vision_config=dict(TINY, model_type="clip_vision_model", projection_dim=16))),
+    # With the names that transformers 5 has in memory.
+    "llava_next_named": ("LlavaNextForConditionalGeneration", lambda: transformers.LlavaNextConfig(
+        text_config=text_of("mistral", sliding_window=5), vision_config=dict(TINY, model_type="clip_vision_model", projection_dim=16))),
+    "llava_onevision": ("LlavaOnevisionForConditionalGeneration", lambda: transformers.LlavaOnevisionConfig(
+        text_config=text_of("qwen2") | {"tie_word_embeddings": True}, vision_config=SIGLIP, tie_word_embeddings=True)),
+    "internvl": ("InternVLForConditionalGeneration", lambda: transformers.InternVLConfig(
+        text_config=text_of("qwen3", head_dim=8), vision_config=dict(TINY, image_size=[8, 8], patch_size=[4, 4]), tie_word_embeddings=False)),
+    "idefics2": ("Idefics2ForConditionalGeneration", lambda: transformers.Idefics2Config(
+        text_config=text_of("mistral"), vision_config=TINY, perceiver_config={
+            "hidden_size": 32, "resampler_n_latents": 2, "resampler_depth": 1, "resampler_n_heads": 2, "resampler_head_dim": 8,
+            "num_key_value_heads": 1})),
+    "smolvlm": ("SmolVLMForConditionalGeneration", lambda: transformers.SmolVLMConfig(text_config=text_of("llama"), vision_config=TINY)),
+    "janus": ("JanusForConditionalGeneration", lambda: transformers.JanusConfig(
+        text_config=text_of("llama"), tie_word_embeddings=False, vision_config=dict(TINY, projection_dim=32, num_image_tokens=4),
+        vq_config={"embed_dim": 4, "num_embeddings": 8, "latent_channels": 8, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+                   "projection_dim": 32, "image_token_embed_dim": 32, "resolution": 8, "num_patches": 4})),
+    "cohere2_vision": ("Cohere2VisionForConditionalGeneration", lambda: transformers.Cohere2VisionConfig(
+        text_config=text_of("cohere2", head_dim=8, logit_scale=1.0, sliding_window=5, layer_types=["sliding_attention", "full_attention"])
+        | {"tie_word_embeddings": True}, vision_config=SIGLIP, alignment_intermediate_size=32)),
+    "lfm2_vl": ("Lfm2VlForConditionalGeneration", lambda: transformers.Lfm2VlConfig(
+        text_config=drop(text_of("lfm2", layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False), "tie_word_embeddings"),
+        vision_config=dict(TINY, model_type="siglip2_vision_model", num_patches=4), projector_hidden_size=16)),
+    "lighton_ocr": ("LightOnOcrForConditionalGeneration", lambda: transformers.LightOnOcrConfig(
+        text_config=text_of("qwen3", head_dim=8), tie_word_embeddings=False, vision_config=dict(TINY, model_type="pixtral"))),
+    "glm4v": ("Glm4vForConditionalGeneration", lambda: transformers.Glm4vConfig(
+        text_config=text_of("glm4v_text", rope_parameters=MROPE_HALF), vision_config=dict(QWEN_VISION, image_size=8))),
+    "glm4v_moe": ("Glm4vMoeForConditionalGeneration", lambda: transformers.Glm4vMoeConfig(
+        text_config=drop(dict(SHARED, **text_of("glm4v_moe_text", rope_parameters=MROPE_HALF)), "head_dim"), vision_config=dict(QWEN_VISION, image_size=8))),
+    "glm_ocr": ("GlmOcrForConditionalGeneration", lambda: transformers.GlmOcrConfig(
+        text_config=text_of("glm_ocr_text", rope_parameters=MROPE_TEXT, head_dim=8), vision_config=dict(QWEN_VISION, image_size=8))),
+    "paddleocr_vl": ("PaddleOCRVLForConditionalGeneration", lambda: transformers.PaddleOCRVLConfig(
+        text_config=text_of("paddleocr_vl_text", rope_parameters=MROPE_TEXT, head_dim=8), vision_config=TINY, tie_word_embeddings=False)),
+    "hunyuan_vl": ("HunYuanVLForConditionalGeneration", lambda: transformers.HunYuanVLConfig(
+        text_config=text_of("hunyuan_vl_text", head_dim=8, rope_parameters={
+            "rope_type": "xdrope", "rope_theta": 10000.0, "alpha": 50.0, "factor": 1.0, "xdrope_section": [1, 1, 1, 1]}),
+        tie_word_embeddings=False, vision_config=dict(TINY, out_hidden_size=32, max_image_size=8))),
+    "granite_docling": ("GraniteDoclingForConditionalGeneration", lambda: transformers.GraniteDoclingConfig(
+        text_config=text_of("granite_docling_text", **GRANITE), vision_config=dict(TINY, out_hidden_size=32), tie_word_embeddings=False)),
+    "hyperclovax_vision_v2": ("HyperCLOVAXVisionV2ForConditionalGeneration", lambda: transformers.HyperCLOVAXVisionV2Config(
+        text_config=text_of("hyperclovax", head_dim=8, **dict(GRANITE, residual_multiplier=1.0)), tie_word_embeddings=False, vision_config=dict(QWEN_VISION, model_type="qwen2_5_vl"))),
+    "minicpmv4_6": ("MiniCPMV4_6ForConditionalGeneration", lambda: transformers.MiniCPMV4_6Config(
+        text_config=dict(drop(DELTA, "head_dim"), model_type="qwen3_5_text", hidden_size=32, intermediate_size=40, num_hidden_layers=2, head_dim=8,
+                         layer_types=["linear_attention", "full_attention"], linear_num_value_heads=4, linear_value_head_dim=12), vision_config=TINY)),
+    "qwen2_5_omni": ("Qwen2_5OmniThinkerForConditionalGeneration", lambda: transformers.Qwen2_5OmniThinkerConfig(
+        text_config=text_of("qwen2_5_omni_text", rope_parameters=MROPE_TEXT), tie_word_embeddings=False, audio_config=OMNI_AUDIO,
+        vision_config=QWEN_VISION)),
+    "qwen3_omni_moe": ("Qwen3OmniMoeThinkerForConditionalGeneration", lambda: transformers.Qwen3OmniMoeThinkerConfig(
+        text_config=text_of("qwen3_omni_moe_text", rope_parameters=MROPE_TEXT, head_dim=8, **EXPERTS_TEXT), tie_word_embeddings=False,
+        audio_config=OMNI_AUDIO, vision_config=dict(QWEN_VISION, num_position_embeddings=4, deepstack_visual_indexes=[]))),
+    "nemotron_h_omni": ("NemotronH_Omni_Reasoning_V3", lambda: transformers.NemotronH_Omni_Reasoning_V3_Config(
+        text_config=dict(NEMOTRON_H, model_type="nemotron_h", hidden_size=32, intermediate_size=40, head_dim=8, mamba_num_heads=4, mamba_head_dim=8,
+                         ssm_state_size=8, num_hidden_layers=3, layers_block_type=["linear_attention", "mlp", "full_attention"]),
+        projector_hidden_size=16, vision_hidden_size=16, vision_config=dict(
+            TINY, model_type="radio", mlp_ratio=1.0, max_img_size=8, video_temporal_patch_size=2))),
+    "qwen2_audio": ("Qwen2AudioForConditionalGeneration", lambda: transformers.Qwen2AudioConfig(text_config=text_of("qwen2"), audio_config=TINY_AUDIO)),
+    "voxtral": ("VoxtralForConditionalGeneration", lambda: transformers.VoxtralConfig(
+        text_config=text_of("llama", head_dim=10), audio_config={"hidden_size": 16, "intermediate_size": 64, "num_hidden_layers": 1,
+                                                                "num_attention_heads": 2, "num_mel_bins": 8, "max_source_positions": 8})),
+    "qwen3_asr": ("Qwen3ASRForConditionalGeneration", lambda: transformers.Qwen3ASRConfig(
+        text_config=text_of("qwen3", head_dim=8), audio_config=OMNI_AUDIO, tie_word_embeddings=False)),
+    "granite_speech": ("GraniteSpeechForConditionalGeneration", lambda: transformers.GraniteSpeechConfig(
+        text_config=text_of("granite", **dict(GRANITE, logits_scaling=1.0)), has_lora_adapter=False, tie_word_embeddings=False,
+        encoder_config={"input_dim": 8, "hidden_dim": 16, "num_layers": 1, "num_heads": 2, "dim_head": 8, "output_dim": 6, "feedforward_mult": 1,
+                        "conv_kernel_size": 3, "context_size": 4, "max_pos_emb": 8},
+        projector_config={"model_type": "blip_2_qformer", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "intermediate_size": 16, "encoder_hidden_size": 16, "vocab_size": 8, "cross_attention_frequency": 1})),
+}
+ROWS |= {row: config for row, (_, config) in MULTIMODAL.items()}
+ROWS["phi3_v"] = lambda: transformers.Phi3Config(**SMALL_TEXT)
+
 
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
@@ -1103,6 +1193,8 @@ def attempt(row, seed):
     if row in ("mistral4", "emu3"):  # no auto class has their text models alone
         auto = types.SimpleNamespace(from_config={
             "mistral4": transformers.Mistral4ForCausalLM, "emu3": transformers.Emu3ForCausalLM}[row]._from_config)
+    if row in MULTIMODAL:
+        auto = types.SimpleNamespace(from_config=getattr(transformers, MULTIMODAL[row][0])._from_config)
     model = auto.from_config(config, attn_implementation="eager").float().eval()
     norms = ("norm", "ln_", "LayerNorm") if row in CAUSAL_ROWS else ("norm", "ln_")
     fill(model, seed, norms, experts=row != "qwen3_moe_window").tie_weights()
@@ -1112,7 +1204,7 @@ def attempt(row, seed):
         model.get_output_embeddings().weight.data *= 8.0
     if row == "openai_gpt":  # its layers norm the sum: small embeddings would be lost among the positions
         model.get_input_embeddings().weight.data *= 8.0
-    for p in model.parameters() if row.endswith("_bf16") else []:
+    for p in model.parameters() if row.endswith("_bf16") or row in MULTIMODAL else []:
         p.data = p.data.bfloat16().float()
     random = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in (LONG_ROW_PROMPTS if row in LONG_ROWS else PROMPTS)]
@@ -1211,14 +1303,24 @@ def publish_phi4(folder):
     path.write_text(path.read_text().replace("Phi4MultimodalForCausalLM", "Phi4MMForCausalLM"))
 
 
+def publish_parts(row, model, path):
+    """Without the large tensors of other parts than the text model, which are not read. "_named": with the names in memory."""
+    tensors = model.state_dict() if row.endswith("_named") else safetensors.torch.load_file(path)
+    other = re.compile(r"vi[st]|audio|encoder|project|connector|vqmodel|generation|aligner|merger|mlp_AR|mlp1|visual")
+    kept = {n: t.contiguous() for n, t in tensors.items() if t.numel() <= 256 or not other.search(n)}
+    safetensors.torch.save_file(kept, path, {"format": "pt"})
+
+
 def write_modules(row, first):
     (FOLDER / row / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": first}]))
 
 
 def save(row, model, kind, cases):
-    if row.endswith("_bf16"):
+    if row.endswith("_bf16") or row in MULTIMODAL:
         model = model.to(torch.bfloat16)
     model.save_pretrained(FOLDER / row)
+    if row in MULTIMODAL:
+        publish_parts(row, model, FOLDER / row / "model.safetensors")
     if row == "mpnet_sentence":  # as all-mpnet-base-v2: a folder of sentence-transformers, whose class is that of its pretraining
         path = FOLDER / row / "config.json"
         path.write_text(path.read_text().replace("MPNetModel", "MPNetForMaskedLM"))
@@ -1233,6 +1335,12 @@ def save(row, model, kind, cases):
         path.write_text(path.read_text().replace("Qwen2ForCausalLM", "MiMoForCausalLM").replace('"qwen2"', '"mimo"'))
         tensors = safetensors.torch.load_file(FOLDER / row / "model.safetensors")
         tensors["model.mtp_layers.0.input_layernorm.weight"] = torch.ones(32)
+        safetensors.torch.save_file(tensors, FOLDER / row / "model.safetensors", {"format": "pt"})
+    if row == "phi3_v":  # published under its own class, with a part for images within the layers' names
+        path = FOLDER / row / "config.json"
+        path.write_text(path.read_text().replace("Phi3ForCausalLM", "Phi3VForCausalLM").replace('"phi3"', '"phi3_v"'))
+        tensors = safetensors.torch.load_file(FOLDER / row / "model.safetensors")
+        tensors["model.vision_embed_tokens.img_projection.0.bias"] = torch.ones(32)
         safetensors.torch.save_file(tensors, FOLDER / row / "model.safetensors", {"format": "pt"})
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")

@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "base/limits.h"
 #include "model/derive.h"
+#include "model/multimodal.h"
 #include <math.h>
 #include <string.h>
 
@@ -57,9 +58,15 @@ static bool has_hf(const proa_arch *arch, proa_str name)
     return false;
 }
 
+const proa_json *proa_arch_text(const proa_arch *arch, const proa_json *config)
+{
+    if (arch->text) return proa_multimodal_text(config);
+    return arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
+}
+
 static bool has_key(const proa_arch *arch, const proa_json *config)
 {
-    const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
+    const proa_json *text = proa_arch_text(arch, config);
     return !arch->key || proa_json_get(config, arch->key) || proa_json_get(text, arch->key);
 }
 
@@ -103,7 +110,7 @@ static bool opens_type(const proa_arch *arch, proa_str type)
     return proa_str_is(type, arch->model_type) && arch->outputs != PROA_DIM_LABELS;
 }
 
-proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
+static proa_status find_row(const proa_arch **out, const proa_json *config, proa_err *err)
 {
     proa_str name = proa_json_str(proa_json_at(proa_json_get(config, "architectures"), 0));
     proa_str type = {"", 0};
@@ -116,6 +123,12 @@ proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_
     for (const proa_arch *const *row = proa_arch_rows(); *row; row++)
         if (opens_type(*row, type) && has_key(*row, config)) return *out = *row, PROA_OK;
     return fail_unknown(type, err);
+}
+
+proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err)
+{
+    PROA_TRY(find_row(out, config, err));
+    return (*out)->text ? proa_multimodal_find(out, *out, config, err) : PROA_OK;
 }
 
 const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds)
@@ -357,13 +370,10 @@ static proa_status read_outer_tie(proa_config *c, const proa_json *text, const p
     return PROA_OK;
 }
 
-proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const proa_json *config,
-                                   const proa_json *generation, proa_arena *arena, proa_err *err)
+/* What the keys of the layers say, without ids. text: NULL where config.json itself has them. */
+static proa_status read_keys(const proa_arch *arch, proa_config *c, const proa_json *keys,
+                             const proa_json *text, const proa_json *config, proa_arena *arena, proa_err *err)
 {
-    if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
-    const proa_json *text = arch->text_config ? proa_json_get(config, arch->text_config) : NULL;
-    const proa_json *keys = text ? text : config;
-    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1, .passed_over = -1};
     PROA_TRY(proa_config_read(c, keys, arch->keys, err));
     if (arch->form != PROA_FORM_TEXTS || proa_config_is_null(keys, "pad_token_id")) c->pad = -1; /* PAD */
     if (text) PROA_TRY(read_outer_tie(c, text, config, err));
@@ -371,7 +381,20 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     if (arch->origin) PROA_TRY(proa_arch_finish_form(arch, c, keys, config, err));
     if (c->bidirectional && arch->kind == PROA_KIND_DECODER)
         return PROA_FAIL(err, UNSUPPORTED, "'use_bidirectional_attention' true is not supported");
-    PROA_TRY(derive_sizes(c, err));
+    return derive_sizes(c, err);
+}
+
+proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const proa_json *config,
+                                   const proa_json *generation, proa_arena *arena, proa_err *err)
+{
+    if (proa_json_kind(config) != PROA_JSON_OBJECT) return PROA_FAIL(err, CORRUPT, "not a JSON object");
+    const proa_json *text = proa_arch_text(arch, config), *keys = text ? text : config;
+    proa_json *whole = NULL;
+    *c = (proa_config){.bos = -1, .pad = -1, .decoder_start = -1, .prefix_end = -1, .passed_over = -1};
+    if (arch->text) PROA_TRY(proa_multimodal_keys(&whole, arch, keys, err));
+    proa_status status = read_keys(arch, c, whole ? whole : keys, text, config, arena, err);
+    proa_json_free(whole);
+    if (status != PROA_OK) return status;
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
     if (arch->form == PROA_FORM_TEXTS && arch->head_rows == PROA_ROWS_LAST) c->passed_over = c->pad;

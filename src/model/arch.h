@@ -642,6 +642,9 @@ typedef struct proa_arch {
     /* Of a row that was made of another (derive.h): that, and its form. */
     const struct proa_arch *origin;
     proa_head_form form;
+    /* Of a family of multimodal classes (multimodal.h): whose layers these are, and the family; NULL: it is none. */
+    const struct proa_text_model *text;
+    const struct proa_family *family;
     proa_head_rows head_rows;
     proa_embeds embeds; /* of an encoder */
     proa_dim outputs;   /* columns of OUT */
@@ -945,6 +948,8 @@ PROA_ARCH_LIST(PROA_ARCH_EXTERN)
 /* By architectures[0], or model_type; of several rows of one class by both. UNSUPPORTED names the closest known
  * ones. */
 PROA_MUST_CHECK proa_status proa_arch_find(const proa_arch **out, const proa_json *config, proa_err *err);
+/* The object of config.json that has the keys of a multimodal class' text model; NULL: config.json itself has them. */
+const proa_json *proa_arch_text(const proa_arch *arch, const proa_json *config);
 /* The row of a model whose folder is one of sentence-transformers or not. */
 const proa_arch *proa_arch_in_folder(const proa_arch *arch, bool embeds);
 /* Row, keys, rope, window, ids, derived sizes, all checked. generation may be NULL. */

@@ -126,12 +126,15 @@ static bool is_copy(const proa_weights_tensor *a, const proa_weights_tensor *b)
 
 /* Where a checkpoint holds a head beside the embedding and their numbers differ, the configuration is wrong, and the
  * head is not tied. transformers 5 does so too: it writes tie_word_embeddings true for every T5 and mT5, of which
- * v1.1 and all mT5 have heads of their own. */
-static void untie_head(const binder *b, proa_config *c)
+ * v1.1 and all mT5 have heads of their own. Where config.json says nothing, multimodal classes have defaults of their
+ * own: a checkpoint without a head has a tied one. */
+static void settle_head(const binder *b, proa_config *c)
 {
     const proa_name *own = find_head(b->arch, PROA_IF(UNTIED)), *tied = find_head(b->arch, PROA_IF(TIED));
-    if (!b->weights || !c->tied || !own || !tied) return;
+    if (!b->weights || !own || !tied) return;
     const proa_weights_tensor *head = find_tensor(b, own->name), *table = find_tensor(b, tied->name);
+    if (b->arch->text && !head && table) c->tied = true;
+    if (!c->tied) return;
     if (head && table && has_shape_of(head, table) && !is_copy(head, table)) c->tied = false;
 }
 
@@ -774,7 +777,7 @@ proa_status proa_bind(proa_params out[PROA_STACK_COUNT], const proa_arch *arch, 
 {
     binder b = {.out = out, .arch = arch, .c = c, .weights = weights, .arena = arena, .err = err};
     b.used = PROA_ARENA_NEW(arena, bool, weights ? proa_weights_count(weights) : 0);
-    untie_head(&b, c);
+    settle_head(&b, c);
     out[PROA_STACK_DECODER].layers = c->layers;
     out[PROA_STACK_ENCODER].layers = c->encoder_layers;
     for (int s = 0; s < PROA_STACK_COUNT; s++)

@@ -6,6 +6,7 @@
 #include "model/derive.h"
 
 #include "model/arch/arch_rows.h"
+#include "model/multimodal.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -89,7 +90,7 @@ static const struct head_form {
 #undef FORM
 };
 
-enum { ROWS_MAX = PROA_COUNT(written) * (1 + PROA_COUNT(head_forms)) + 1 };
+enum { ROWS_MAX = PROA_COUNT(written) * (1 + PROA_COUNT(head_forms)) + PROA_MULTIMODAL_MAX + 1 };
 static const proa_arch *rows[ROWS_MAX];
 static pthread_once_t rows_made = PTHREAD_ONCE_INIT;
 static proa_arena rows_arena; /* never released */
@@ -369,6 +370,7 @@ static void make_rows(void)
     for (size_t i = 0; i < PROA_COUNT(written); i++)
         for (size_t k = 0; k < PROA_COUNT(head_forms); k++)
             if (has_form(written[i], &head_forms[k])) rows[count++] = make_row(written[i], &head_forms[k]);
+    for (int i = 0; proa_multimodal_row(i); i++) rows[count++] = proa_multimodal_row(i);
 }
 
 const proa_arch *const *proa_arch_rows(void)

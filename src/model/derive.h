@@ -13,7 +13,8 @@
 
 #include "model/arch.h"
 
-/* All rows, NULL-terminated: those of PROA_ARCH_LIST, behind them those that are made of these. */
+/* All rows, NULL-terminated: those of PROA_ARCH_LIST, behind them those that are made of these, and of each family of
+ * multimodal classes that over its usual text model (multimodal.h). */
 const proa_arch *const *proa_arch_rows(void);
 /* The row of that form that is made of a row; NULL: there is none. */
 const proa_arch *proa_arch_of_form(const proa_arch *origin, proa_head_form form);

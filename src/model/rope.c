@@ -8,7 +8,8 @@
 /* ---- reading ---- */
 
 /* "rope_type", or "type" in older files. "su" is the older name of longrope; the first Phi-3 files with two lists of
- * factors say "yarn". "mrope" gives images positions of their own: those of text are plain. */
+ * factors say "yarn". "mrope" and "xdrope" give images positions of their own: those of text are plain, or
+ * HunYuan's dynamic ones. */
 static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_err *err)
 {
     static const struct {
@@ -18,7 +19,8 @@ static proa_status read_kind(proa_rope_params *p, const proa_json *rope, proa_er
                  {"llama3", PROA_ROPE_LLAMA3}, {"dynamic", PROA_ROPE_DYNAMIC},
                  {"yarn", PROA_ROPE_YARN},     {"deepseek_yarn", PROA_ROPE_YARN},
                  {"longrope", PROA_ROPE_LONG}, {"su", PROA_ROPE_LONG},
-                 {"mrope", PROA_ROPE_PLAIN},   {"proportional", PROA_ROPE_PROPORTIONAL}};
+                 {"mrope", PROA_ROPE_PLAIN},   {"proportional", PROA_ROPE_PROPORTIONAL},
+                 {"xdrope", PROA_ROPE_DYNAMIC}};
     proa_str type = {"default", 7};
     PROA_TRY(proa_json_get_str(&type, rope, "type", err));
     PROA_TRY(proa_json_get_str(&type, rope, "rope_type", err));

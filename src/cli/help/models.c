@@ -3,6 +3,7 @@
  * classes on their layers, one line for each row that has some. */
 #include "cli/commands.h"
 #include "model/derive.h"
+#include "model/multimodal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,9 +76,9 @@ static void print_origins(const proa_arch *const *rows, int count, bool markdown
     }
 }
 
-/* The rows that are written; those that are made of them are listed with their decoders. */
+/* The rows that are written and those of multimodal classes. Others are listed with the rows that they are made of. */
 #define ONE(name) +1
-enum { ROWS_MAX = PROA_ARCH_LIST(ONE) };
+enum { ROWS_MAX = PROA_ARCH_LIST(ONE) + PROA_MULTIMODAL_MAX };
 #undef ONE
 
 /* What `proa help models` lists (draft heads are no models), or the rows that have other classes, too. */

@@ -662,8 +662,10 @@ const proa_arch proa_arch_sarvam_mla = {
     ROW_OF("sarvam_mla", STRINGS("SarvamMLAForCausalLM", "DeepseekV3ForCausalLM"), sarvam_keys, v3_tensors,
            finish_sarvam)};
 const proa_arch proa_arch_kimi_k25 = {
-    ROW_OF("kimi_k25", STRINGS("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"), v3_keys,
-           v3_tensors, finish_v3), IN_MULTIMODAL};
+    ROW_OF("kimi_k25",
+           STRINGS("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration",
+                   "KimiVLForConditionalGeneration"),
+           v3_keys, v3_tensors, finish_v3), IN_MULTIMODAL};
 /* Alone, and as the text model of a Mistral 3. */
 const proa_arch proa_arch_mistral4 = {
     ROW_OF("mistral4", STRINGS("Mistral4ForCausalLM", "Mistral3ForConditionalGeneration"), mistral_keys,
