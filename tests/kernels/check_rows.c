@@ -980,13 +980,14 @@ static void check_many_rows(tester *t, proa_wfmt format)
     if (device_mode.on) check_fed(t, format);
 }
 
-/* Some dozens to some hundreds of rows with weights of few bits: rows and outputs that are no whole tiles, sums that a
+/* Some dozens of rows or more with weights of few bits: rows and outputs that are no whole tiles, sums that a
  * device's blocks share, and more outputs than it has blocks for. */
 static void check_dozens(tester *t, proa_wfmt format)
 {
     static const int64_t Ts[] = {17, 24, 32, 48, 64, 100, 128, 200, 256, 400},
-                         long_sums[][3] = {{32, 1001, 4100}, {64, 643, 4100}, {200, 517, 2100},
-                                           {24, 9001, 1300}, {64, 8465, 600}, {32, 130, 20}};
+                         long_sums[][3] = {{32, 1001, 4100}, {64, 643, 4100},  {200, 517, 2100},
+                                           {24, 9001, 1300}, {64, 8465, 600},  {32, 130, 20},
+                                           {520, 517, 2100}, {700, 1101, 600}, {257, 2300, 300}};
     if (!proa_wfmt_is_quantised(format) || !device_mode.on) return;
     for (int i = 0; i < (int)PROA_COUNT(Ts); i++)
         for (int v = 0; v < 4; v++)
@@ -995,6 +996,7 @@ static void check_dozens(tester *t, proa_wfmt format)
         linear_case(t, format, Ts[i], 2 * (64 + 12 * i), 500 + 35 * i, GATED | 64 * PROA_ACT_SILU | i % 2);
     linear_case(t, format, 32, 2 * 1000, 2100, GATED | 64 * PROA_ACT_SILU | 5);
     linear_case(t, format, 64, 2 * 4500, 600, GATED | 64 * PROA_ACT_SILU);
+    linear_case(t, format, 600, 2 * 200, 900, GATED | 64 * PROA_ACT_SILU | 5);
     for (int i = 0; i < (int)PROA_COUNT(long_sums); i++)
         linear_case(t, format, long_sums[i][0], long_sums[i][1], long_sums[i][2], i % 4);
     for (int a = 1; a < PROA_ACT_COUNT; a++) linear_case(t, format, 40 + a, 131, 300, 64 * a + a % 4);

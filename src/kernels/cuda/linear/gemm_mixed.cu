@@ -20,7 +20,7 @@ enum {
     COUNTERS = 256, /* of the parts of tiles; one for each block */
     GATED_BOX = 32, /* rows of the gate, or of its factor, that one load brings */
     ROWS_MIN = 17,
-    ROWS_MAX = 256,
+    ROWS_MAX = 512,
     GATED_ROWS_MAX = 128
 };
 
