@@ -152,9 +152,14 @@ static const char *const parts[] = {
 /* clang-format on */
 
 enum { TEXT_COUNT = PROA_COUNT(texts), FAMILY_COUNT = PROA_COUNT(families), DEFAULTS_MAX = 1024 };
-static proa_arch rows[FAMILY_COUNT][TEXT_COUNT];
-static proa_arena names_arena; /* never released */
-static pthread_once_t rows_made = PTHREAD_ONCE_INIT;
+
+/* Rows are made when they are asked for: a process uses the usual one of each family and that of its model. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static proa_arena arena; /* zero is what proa_arena_init leaves; never released */
+static const proa_arch *rows[FAMILY_COUNT][TEXT_COUNT];
+static struct text_names {
+    const char *const *beginnings, *const *parts;
+} names_of[TEXT_COUNT];
 
 static int64_t list_length(const char *const *list)
 {
@@ -166,7 +171,7 @@ static int64_t list_length(const char *const *list)
 static const char *join_texts(const char *a, const char *b)
 {
     size_t bytes = strlen(a) + strlen(b) + 1;
-    char *out = PROA_ARENA_NEW(&names_arena, char, (int64_t)bytes);
+    char *out = PROA_ARENA_NEW(&arena, char, (int64_t)bytes);
     snprintf(out, bytes, "%s%s", a, b);
     return out;
 }
@@ -177,7 +182,7 @@ static const char *const *make_beginnings(const struct proa_text_model *text)
     const char *const *aliases = text->row->prefix_aliases;
     const int64_t own = list_length(aliases), wholes = PROA_COUNT(whole_places),
                   bodies = PROA_COUNT(body_places);
-    const char **out = PROA_ARENA_NEW(&names_arena, const char *, (2 + own) * (wholes + 1) + 2 * bodies);
+    const char **out = PROA_ARENA_NEW(&arena, const char *, (2 + own) * (wholes + 1) + 2 * bodies);
     int64_t n = 0;
     for (int64_t i = 0; i < wholes; i++) out[n++] = "", out[n++] = whole_places[i];
     for (int64_t i = 0; i < bodies; i++) out[n++] = text->body, out[n++] = body_places[i];
@@ -190,35 +195,46 @@ static const char *const *make_beginnings(const struct proa_text_model *text)
 
 static const char *const *make_parts(const struct proa_text_model *text)
 {
-    int64_t own = list_length(text->row->unused_parts), n = 0;
-    int64_t others = (int64_t)(PROA_COUNT(parts) * PROA_COUNT(part_places));
-    const char **out = PROA_ARENA_NEW(&names_arena, const char *, others + own + 1);
+    static const char *joined[PROA_COUNT(part_places)][PROA_COUNT(parts)]; /* one copy for all text models */
+    const char *const *own = text->row->unused_parts;
+    const int64_t others = PROA_COUNT(part_places) * PROA_COUNT(parts), owns = list_length(own);
+    const char **out = PROA_ARENA_NEW(&arena, const char *, others + owns + 1);
+    int64_t n = 0;
     for (size_t i = 0; i < PROA_COUNT(part_places); i++)
-        for (size_t k = 0; k < PROA_COUNT(parts); k++) out[n++] = join_texts(part_places[i], parts[k]);
-    for (int64_t i = 0; i < own; i++) out[n++] = text->row->unused_parts[i];
+        for (size_t k = 0; k < PROA_COUNT(parts); k++) {
+            if (!joined[i][k]) joined[i][k] = join_texts(part_places[i], parts[k]);
+            out[n++] = joined[i][k];
+        }
+    for (int64_t i = 0; i < owns; i++) out[n++] = own[i];
     return out;
 }
 
-static void make_rows(void)
+static const proa_arch *make_row(int64_t family, int64_t text)
 {
-    proa_arena_init(&names_arena);
-    for (size_t t = 0; t < TEXT_COUNT; t++) {
-        const char *const *beginnings = make_beginnings(&texts[t]), *const *others = make_parts(&texts[t]);
-        for (size_t f = 0; f < FAMILY_COUNT; f++) {
-            proa_arch *row = &rows[f][t];
-            *row = *texts[t].row;
-            row->name = row->model_type = families[f].name;
-            row->hf = families[f].classes;
-            row->prefix_aliases = beginnings;
-            row->unused_parts = others;
-            row->key = row->text_config = NULL;
-            row->embedder = NULL;
-            row->stems = NULL;
-            row->forms = 0;
-            row->text = &texts[t];
-            row->family = &families[f];
-        }
-    }
+    struct text_names *names = &names_of[text];
+    if (!names->parts) *names = (struct text_names){make_beginnings(&texts[text]), make_parts(&texts[text])};
+    proa_arch *row = PROA_ARENA_NEW(&arena, proa_arch, 1);
+    *row = *texts[text].row;
+    row->name = row->model_type = families[family].name;
+    row->hf = families[family].classes;
+    row->prefix_aliases = names->beginnings;
+    row->unused_parts = names->parts;
+    row->key = row->text_config = NULL;
+    row->embedder = NULL;
+    row->stems = NULL;
+    row->forms = 0;
+    row->text = &texts[text];
+    row->family = &families[family];
+    return row;
+}
+
+static const proa_arch *get_row(int64_t family, int64_t text)
+{
+    pthread_mutex_lock(&lock);
+    if (!rows[family][text]) rows[family][text] = make_row(family, text);
+    const proa_arch *row = rows[family][text];
+    pthread_mutex_unlock(&lock);
+    return row;
 }
 
 static int64_t find_text(proa_str type)
@@ -231,8 +247,7 @@ static int64_t find_text(proa_str type)
 const proa_arch *proa_multimodal_row(int i)
 {
     PROA_ASSERT((int)FAMILY_COUNT <= PROA_MULTIMODAL_MAX);
-    pthread_once(&rows_made, make_rows);
-    return i < FAMILY_COUNT ? &rows[i][find_text(proa_str_c(families[i].type))] : NULL;
+    return i < FAMILY_COUNT ? get_row(i, find_text(proa_str_c(families[i].type))) : NULL;
 }
 
 const proa_json *proa_multimodal_text(const proa_json *config)
@@ -257,7 +272,7 @@ proa_status proa_multimodal_find(const proa_arch **out, const proa_arch *family,
     if (t == TEXT_COUNT)
         return PROA_FAIL(err, UNSUPPORTED, "%s: a text model '%.*s' is not supported", family->hf[0],
                          (int)proa_min64((int64_t)type.len, 64), type.ptr);
-    *out = &rows[family->family - families][t];
+    *out = get_row(family->family - families, t);
     return PROA_OK;
 }
 
