@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/json.h"
+#include "model/multimodal.h"
 #include "weights/packed.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -60,7 +61,7 @@ static proa_dtype decoded_dtype(const lister *l)
     proa_dtype dtype = PROA_DTYPE_F16;
     if (proa_files_json(&config, l->job->files, "config.json", PROA_CONFIG_BYTES_MAX, NULL) != PROA_OK)
         return dtype;
-    const proa_json *text = proa_json_get(config, "text_config");
+    const proa_json *text = proa_multimodal_text(config);
     const proa_json *keys[] = {proa_json_get(config, "dtype"), proa_json_get(config, "torch_dtype"),
                                proa_json_get(text, "dtype"), proa_json_get(text, "torch_dtype")};
     for (size_t i = PROA_COUNT(keys); i-- > 0;) {

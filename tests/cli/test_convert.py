@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -87,6 +88,21 @@ def test_forms_of_one_checkpoint(form, tmp_path):
         assert tensor == want[name], name
     for name in want.keys() - have.keys():  # tied weights are written once
         assert any(want[name][2] == tensor[2] for tensor in have.values()), name
+
+
+@pytest.mark.parametrize("key", ["text_config", "llm_config", "thinker_config"])
+def test_codes_of_a_multimodal_class_become_the_type_of_its_text_model(key, tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(GOLDEN / "arch/autogptq", source, ignore=shutil.ignore_patterns("golden.json"))
+    text = json.loads((source / "config.json").read_text())
+    quantisation = text.pop("quantization_config")
+    text.pop("dtype", None)
+    text["torch_dtype"] = "bfloat16"
+    config = {"architectures": ["InternVLChatModel"], "model_type": "internvl_chat", key: text,
+              "quantization_config": quantisation}
+    (source / "config.json").write_text(json.dumps(config))
+    ok("convert", source, tmp_path / "hf")
+    assert {t[0] for name, t in read(tmp_path / "hf").items() if "proj.weight" in name} == {"BF16"}
 
 
 def name_in(original, name):
