@@ -86,8 +86,11 @@ static void read_layers(shape *s, const proa_params *p, double size)
 static void read_caches(shape *s, const proa_config *c, const proa_scaling_options *o)
 {
     double layers = (double)c->layers, width = 2.0 * (double)c->kv_heads * (double)c->head_dim;
+    double other = 2.0 * (double)c->other_kv_heads * (double)c->other_head_dim;
     if (c->kv_lora > 0) width = (double)c->head_dim;
-    s->kv_bytes = width * kv_size(o) * (double)proa_config_attending(c, 0, c->layers) / layers;
+    double row = width * (double)proa_config_kv_layers(c, 0, c->layers, false) +
+                 other * (double)proa_config_kv_layers(c, 0, c->layers, true);
+    s->kv_bytes = row * kv_size(o) / layers;
     s->kv_parts = c->kv_lora > 0 ? 1 : proa_max64(1, c->kv_heads);
     s->state_bytes = 4.0 * (double)proa_config_layer_state(c) *
                      (double)proa_config_recurring(c, 0, c->layers) / layers;

@@ -389,6 +389,15 @@ int64_t proa_config_kv_layers(const proa_config *c, int64_t first, int64_t end, 
     return count;
 }
 
+double proa_config_pair_ops(const proa_config *c, int64_t first, int64_t end)
+{
+    double ops = 0;
+    for (int64_t i = first; i < end; i++)
+        if (proa_config_attends(c, i))
+            ops += 4.0 * (double)proa_config_heads(c, i) * (double)proa_config_head_dim(c, i);
+    return ops;
+}
+
 static int64_t count_set(const bool *layers, int64_t first, int64_t end)
 {
     int64_t count = 0;

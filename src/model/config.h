@@ -327,6 +327,9 @@ bool proa_config_owns_kv(const proa_config *c, int64_t layer);
 bool proa_config_k_is_v(const proa_config *c, int64_t layer);
 /* How many of the layers [first, end) have keys and values of their own, of the other shape or of the usual one. */
 int64_t proa_config_kv_layers(const proa_config *c, int64_t first, int64_t end, bool other);
+/* Operations of attention for one query and one key in the layers [first, end) of a decoder: a multiplication and an
+ * addition of each number for the score, and for the sum of values. */
+double proa_config_pair_ops(const proa_config *c, int64_t first, int64_t end);
 /* How many of the layers [first, end) have attention. */
 int64_t proa_config_attending(const proa_config *c, int64_t first, int64_t end);
 /* Likewise a recurrent state. */

@@ -32,14 +32,13 @@ static void count_stack(proa_bench_cost *cost, const proa_params *p, const proa_
 void proa_bench_cost_of(proa_bench_cost *cost, const proa_model *m)
 {
     const proa_config *c = &m->config;
-    double pair = 4.0 * (double)c->heads * (double)c->head_dim;
     *cost = (proa_bench_cost){.step_bytes = m->plan.step_bytes, .all_bytes = m->plan.matrix_bytes};
     cost->expert_bytes = m->plan.expert_bytes;
     if (c->experts) cost->chosen = (double)c->router.chosen / (double)c->experts;
     count_stack(cost, &m->params[PROA_STACK_DECODER], c, &cost->row);
     count_stack(cost, &m->params[PROA_STACK_ENCODER], c, &cost->encoder_row);
-    cost->pair = pair * (double)c->layers;
-    cost->encoder_pair = pair * (double)c->encoder_layers;
+    cost->pair = proa_config_pair_ops(c, 0, c->layers);
+    cost->encoder_pair = 4.0 * (double)c->heads * (double)c->head_dim * (double)c->encoder_layers;
     cost->kind = m->arch->kind;
 }
 

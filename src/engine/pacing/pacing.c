@@ -8,11 +8,12 @@
 
 void proa_pacing_init(proa_engine *e)
 {
-    const proa_config *c = &e->model->config;
+    const proa_model *m = e->model;
     /* scores and sums of a row with one token, in all layers, against its products with all weights */
-    double pair = 4.0 * (double)c->heads * (double)c->head_dim * e->model->kv_layers;
+    proa_layer_range layers = m->plan.layers[PROA_STACK_DECODER];
+    double pair = proa_config_pair_ops(&m->config, layers.first, layers.end);
     e->pacing.budget = (proa_prompt_budget){.most = e->sizes.prompt_rows, .slowdown = e->sizes.prompt_slowdown};
-    e->pacing.pair_work = pair / (2 * (double)proa_max64(1, e->model->plan.parameters));
+    e->pacing.pair_work = pair / (2 * (double)proa_max64(1, m->plan.parameters));
 }
 
 void proa_pacing_pass_ended(proa_engine *e, const proa_step_shape *shape, int64_t begin_ns)

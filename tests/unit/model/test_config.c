@@ -355,6 +355,18 @@ static void rows_are_whole(void **state)
     }
 }
 
+/* Layers with heads of another shape have operations of their own, and a layer without attention has none. */
+static void pair_ops(void **state)
+{
+    bool other[] = {false, true, false}, attends[] = {true, true, false};
+    proa_config c = {.layers = 3, .heads = 4, .head_dim = 8, .other_query_heads = 2, .other_head_dim = 32};
+    (void)state;
+    assert_true(proa_config_pair_ops(&c, 0, 3) == 3 * 4 * 4 * 8);
+    c.other_heads = other, c.attending_layers = attends;
+    assert_true(proa_config_pair_ops(&c, 0, 3) == 4 * 4 * 8 + 4 * 2 * 32);
+    assert_true(proa_config_pair_ops(&c, 2, 3) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_of_llama),
@@ -369,6 +381,7 @@ int main(void)
                                        cmocka_unit_test(ids_outside),
                                        cmocka_unit_test(relative_positions),
                                        cmocka_unit_test(local_attention),
+                                       cmocka_unit_test(pair_ops),
                                        cmocka_unit_test(rows_are_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
