@@ -149,6 +149,17 @@ def test_prose(tree):
     fails(tree, {"docs/b.md": "one\n" + "ab " * 41 + "\n"}, "docs/b.md:2: prose: 123 characters", "check-form", "prose")
 
 
+@pytest.mark.parametrize("text, message", [
+    ("1. Read it. 2. Write it.", "a numbered item inside a line"),
+    ("1. Read it\n   twice.   Then", "several spaces inside a line"),
+    ("It ends with status\n1. Then", "a line of a paragraph begins like a numbered item"),
+])
+def test_broken_list(tree, text, message):
+    put(tree, {"docs/a.md": "# A\n1.  One of `a  b`,\n    code  here\n2. and 3.5. Two\n- of 4\n\n    ./x  # 5. It\n"})
+    assert check(tree, "check-form", "prose") == (0, "")
+    fails(tree, {"docs/b.md": text + "\n"}, message, "check-form", "prose")
+
+
 @pytest.mark.parametrize("code", [
     "int a __attribute__((unused));", "int f(int a) { return __builtin_ctz(a); }", '__asm__ volatile("pause");',
     "int b = ({ 1; });", "__typeof__(1) a;",
