@@ -555,3 +555,12 @@ def test_the_documents_tables_of_models_are_the_programs():
     rows = [line.split()[0] for line in ok("help", "models").splitlines()]
     assert rows == sorted(rows) and "llama" in rows
     fails("help", "models", "--html", status=2)
+
+
+def test_the_documents_name_each_text_model_of_multimodal_classes():
+    """Types that belong to one class alone end in _text, and are not listed."""
+    source = (ROOT / "src/model/multimodal.c").read_text(encoding="utf-8")
+    types = {t for t in re.findall(r'TEXT_MODEL\("(\w+)"', source) if not t.endswith("_text") or t == "gemma3_text"}
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    listed = page.partition("`thinker_config`):")[2].partition("and those of")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == types and len(types) > 20
