@@ -482,6 +482,7 @@ DEBERTA_V2 = dict(drop(DEBERTA, "pos_att_type"), position_buckets=16)
 LONGFORMER = dict(BERT, attention_window=6, type_vocab_size=1, sep_token_id=2)
 # Classes with all heads. ESM has masked tokens in its inputs (case_of).
 ESM = dict(SMALL, pad_token_id=1, mask_token_id=3, token_dropout=True, position_embedding_type="rotary", max_position_embeddings=66)
+MOBILEBERT = dict(SMALL, embedding_size=20, intra_bottleneck_size=24, num_feedforward_networks=3)
 ENDINGS = {"": "Model", "_cls": "ForSequenceClassification", "_token": "ForTokenClassification", "_qa": "ForQuestionAnswering",
            "_mlm": "ForMaskedLM"}
 BERT_LIKE = {
@@ -497,6 +498,7 @@ BERT_LIKE = {
     "data2vec_text": ("Data2VecText", lambda: transformers.Data2VecTextConfig(
         **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
+    "mobilebert": ("MobileBert", lambda: transformers.MobileBertConfig(**MOBILEBERT)),
 }
 # Encoders: the class with its head, and its configuration.
 HEADS = {
@@ -536,6 +538,11 @@ HEADS = {
     "electra_qa": ("ElectraForQuestionAnswering", lambda: ElectraConfig(embedding_size=20, **SMALL)),
     "electra_mlm": ("ElectraForMaskedLM", lambda: ElectraConfig(embedding_size=20, **SMALL)),
     "electra_disc": ("ElectraForPreTraining", lambda: ElectraConfig(embedding_size=20, **SMALL)),
+    # With four FFNs, token types, and a pooler that is the first row; with one FFN and a table as wide as the layers.
+    "mobilebert_types_cls": ("MobileBertForSequenceClassification", lambda: transformers.MobileBertConfig(
+        **dict(MOBILEBERT, num_feedforward_networks=4, classifier_activation=False, num_labels=3))),
+    "mobilebert_pretraining": ("MobileBertForPreTraining", lambda: transformers.MobileBertConfig(
+        **dict(MOBILEBERT, num_feedforward_networks=1, embedding_size=48, tie_word_embeddings=False))),
     "bert_pretraining": ("BertForPreTraining", lambda: BertConfig(**BERT)),
     "albert_pretraining": ("AlbertForPreTraining", lambda: AlbertConfig(**ALBERT)),
     "dpr": ("DPRQuestionEncoder", lambda: transformers.DPRConfig(**SMALL)),
@@ -726,7 +733,7 @@ DECODERS = {
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR", "MegatronBert", "RobertaPreLayerNorm",
-            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP")
+            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP", "MobileBert")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
 LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder", "longt5_global_encoder", "deepseek_v3_token", "embedding_gemma2"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,

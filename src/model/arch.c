@@ -46,6 +46,21 @@ proa_split proa_slot_split(proa_weight_slot slot)
     return slot_splits[slot];
 }
 
+bool proa_slot_ffn(proa_weight_slot slot)
+{
+    switch (slot & ~1U) {
+    case PROA_SLOT_UP:
+    case PROA_SLOT_UP_1:
+    case PROA_SLOT_UP_2:
+    case PROA_SLOT_UP_3:
+    case PROA_SLOT_DOWN:
+    case PROA_SLOT_DOWN_1:
+    case PROA_SLOT_DOWN_2:
+    case PROA_SLOT_DOWN_3: return true;
+    default: return false;
+    }
+}
+
 const char *proa_step_name(proa_step_op op)
 {
     return step_names[op];
@@ -163,6 +178,8 @@ static const struct size_range {
     SIZE(encoder_ffn, 0, PROA_FFN_MAX),
     SIZE(context, 1, PROA_CONTEXT_MAX),
     SIZE(position_offset, 0, PROA_CONTEXT_MAX),
+    SIZE(narrow, 0, PROA_HIDDEN_MAX),
+    SIZE(ffns, 0, PROA_FFNS_MAX),
     SIZE(embed, 1, PROA_HIDDEN_MAX),
     SIZE(head_embed, 1, PROA_HIDDEN_MAX),
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
@@ -470,6 +487,8 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_TASKS: return c->tasks;
     case PROA_DIM_HEAD_EMBED: return c->head_embed;
+    case PROA_DIM_HEAD_REST: return c->hidden - c->embed;
+    case PROA_DIM_NARROW: return c->narrow ? c->narrow : c->hidden;
     case PROA_DIM_ROTARY_HALF: return c->rotary_dim / 2;
     case PROA_DIM_SEGMENTS: return c->segments;
     case PROA_DIM_LABELS: return c->labels;
@@ -493,7 +512,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_STATE: return c->key_dim;
     case PROA_DIM_RATE_HEADS: return c->value_heads;
     case PROA_DIM_TAPS: return c->conv_taps;
-    case PROA_DIM_WINDOW: return c->conv_width * c->hidden;
+    case PROA_DIM_WINDOW: return c->conv_width * c->embed;
     case PROA_DIM_PAIR: return 2 * c->hidden;
     case PROA_DIM_LAYER_INPUT: return c->layer_input;
     case PROA_DIM_LAYER_INPUTS: return (c->layers ? c->layers : c->encoder_layers) * c->layer_input;
@@ -572,12 +591,13 @@ int64_t proa_reg_width(const proa_arch *arch, const proa_config *c, proa_reg reg
     case PROA_REG_LOCAL_ROPE:
     case PROA_REG_BLOCK_ROPE: return c->rotary_dim;
     case PROA_REG_E: return c->embed;
+    case PROA_REG_NARROW: return c->narrow;
     case PROA_REG_HE: return c->head_embed;
     case PROA_REG_WINDOWS: return proa_dim_size(c, PROA_DIM_WINDOW);
     case PROA_REG_HEADS_PART: return proa_dim_size(c, PROA_DIM_Q);
     case PROA_REG_HEADS_ALL: return c->all_heads * c->head_dim;
     case PROA_REG_OUT_PART: return c->head_split;
-    case PROA_REG_PART: return c->sum_split ? c->sum_split : c->hidden;
+    case PROA_REG_PART: return c->sum_split ? c->sum_split : proa_dim_size(c, PROA_DIM_NARROW);
     case PROA_REG_EXPERT_PART: return c->sum_split ? c->latent_split : c->expert_latent;
     case PROA_REG_SUM_PART: return c->sum_part;
     case PROA_REG_SUM_PADDED: return c->sum_padded;

@@ -36,18 +36,19 @@
     R(HN, "head_norm")            /* [S, hidden] */                                                                    \
     R(OUT, "out")                 /* [S, outputs] */                                                                   \
     R(OUT_PART, "out_part")       /* [S, outputs / ranks]: the columns of this rank */                                 \
-    R(PART, "part")               /* [T, hidden]: this rank's term of a sum */                                         \
+    R(PART, "part")               /* [T, hidden or narrow]: this rank's term of a sum */                               \
     R(EXPERT_PART, "expert_part") /* [T, expert_latent]: the same of experts of a latent width */                      \
     R(HEADS_PART, "heads_part")   /* [T, heads * head_dim]: q or k of this rank, */                                    \
     R(HEADS_ALL, "heads_all")     /* [T, the same of all ranks]: for norms of all heads as one row */                  \
     R(BLOCK_ROPE, "block_rope")   /* [T, rotary_dim]: cosines, sines of the block positions */                         \
     R(E, "embed")                 /* [T, embed]: embedded tokens before their projection */                            \
-    R(HE, "head_embed")           /* [S, embed]: the head's input after its projection */                              \
-    R(KEPT, "kept")           /* [T, hidden]: embeddings, kept for a convolution after the first layer */              \
-    R(MEANS, "means")         /* [T, hidden]: the mean of each sequence, in its first row, for the head */             \
-    R(BLOCKS, "blocks")       /* [T / side_block, hidden]: a row for each block of rows, */                            \
+    R(NARROW, "narrow") /* [T, narrow]: the stream within a layer whose sublayers are narrower than X */               \
+    R(HE, "head_embed") /* [S, embed]: the head's input after its projection */                                        \
+    R(KEPT, "kept")     /* [T, hidden]: embeddings, kept for a convolution after the first layer */                    \
+    R(MEANS, "means")   /* [T, hidden]: the mean of each sequence, in its first row, for the head */                   \
+    R(BLOCKS, "blocks") /* [T / side_block, hidden]: a row for each block of rows, */                                  \
     R(BLOCK_QKV, "block_qkv") /* [T / side_block, as QKV]: and its q, k, v */                                          \
-    R(WINDOWS, "windows")     /* [T, conv_width * hidden] */                                                           \
+    R(WINDOWS, "windows")     /* [T, conv_width * embed] */                                                            \
     R(PAIR, "pair")           /* [T, 2 hidden]: two rows side by side (PROA_SECOND) */                                 \
     R(MIX, "mix")             /* [T, mix]: what a recurrent layer makes of its input: q, k, v and gates */             \
     R(MIXED, "mixed")         /* [T, convolved]: q, k and v after the convolution */                                   \
@@ -115,6 +116,7 @@ typedef enum proa_reg {
     W(ATTN_NORM, "attn_norm", NONE)                                                                          \
     W(QKV, "qkv", HEADS)                                                                                     \
     W(QKV_GLOBAL, "qkv_global", HEADS)                                                                       \
+    W(V, "v", HEADS)                                                                                         \
     W(Q_DOWN, "q_down", NONE)                                                                                \
     W(Q_DOWN_NORM, "q_down_norm", NONE)                                                                      \
     W(Q, "q", HEADS)                                                                                         \
@@ -151,6 +153,21 @@ typedef enum proa_reg {
     W(CROSS_KV, "cross_kv", HEADS)                                                                           \
     W(CROSS_O, "cross_o", COLUMNS)                                                                           \
     W(CROSS_OUT_NORM, "cross_out_norm", NONE)                                                                \
+    W(NARROW_IN, "narrow_in", NONE)                                                                          \
+    W(NARROW_IN_NORM, "narrow_in_norm", NONE)                                                                \
+    W(NARROW_QK, "narrow_qk", NONE)                                                                          \
+    W(NARROW_QK_NORM, "narrow_qk_norm", NONE)                                                                \
+    W(NARROW_OUT, "narrow_out", NONE)                                                                        \
+    W(NARROW_OUT_NORM, "narrow_out_norm", NONE)                                                              \
+    W(UP_1, "up_1", ROWS)                                                                                    \
+    W(DOWN_1, "down_1", COLUMNS)                                                                             \
+    W(FFN_NORM_1, "ffn_norm_1", NONE)                                                                        \
+    W(UP_2, "up_2", ROWS)                                                                                    \
+    W(DOWN_2, "down_2", COLUMNS)                                                                             \
+    W(FFN_NORM_2, "ffn_norm_2", NONE)                                                                        \
+    W(UP_3, "up_3", ROWS)                                                                                    \
+    W(DOWN_3, "down_3", COLUMNS)                                                                             \
+    W(FFN_NORM_3, "ffn_norm_3", NONE)                                                                        \
     W(FFN_NORM, "ffn_norm", NONE)                                                                            \
     W(UP, "up", ROWS)                                                                                        \
     W(DOWN, "down", COLUMNS)                                                                                 \
@@ -190,6 +207,7 @@ typedef enum proa_reg {
     W(FINAL_NORM, "final_norm", NONE)                                                                        \
     W(PROJECT_OUT, "project_out", NONE)                                                                      \
     W(HEAD, "head", ROWS)                                                                                    \
+    W(HEAD_REST, "head_rest", ROWS)                                                                          \
     W(HEAD_DENSE, "head_dense", NONE)                                                                        \
     W(HEAD_NORM, "head_norm", NONE)                                                                          \
     W(POOL, "pooler", NONE)
@@ -215,6 +233,8 @@ typedef enum proa_split {
 } proa_split;
 /* A bias is split as the rows of its matrix. NONE if the matrix is split by columns: then one rank adds it. */
 proa_split proa_slot_split(proa_weight_slot slot);
+/* Whether the slot is of a product of a dense FFN, or its bias. */
+bool proa_slot_ffn(proa_weight_slot slot);
 
 /* The opcodes. enum, name, what it does */
 #define PROA_STEP_LIST(S)                                                                                       \
@@ -230,7 +250,7 @@ proa_split proa_slot_split(proa_weight_slot slot);
     S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                       \
     S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                                \
     S(SCALE, "scale")             /* out = stream_scale * in */                                                 \
-    S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w */                         \
+    S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w, and the bias */           \
     S(ROPE, "rope")                   /* rotates q and k of QKV */                                              \
     S(KV_APPEND, "kv_append")         /* k and v of QKV into this layer's pages */                              \
     S(ROPE_APPEND, "rope_append")     /* both, fused by the plan */                                             \
@@ -371,7 +391,12 @@ typedef enum proa_step_op {
     C(REL_OWN, c->relative.own)                                                                              \
     C(REL_QUERIES, c->relative.queries)  /* they meet keys */                                                \
     C(REL_KEYS, !c->relative.keys_alone) /* or queries */                                                    \
-    C(STATES_NORMED, c->states_normed)   /* hidden states of another model are normed before they are used */
+    C(FFNS_2, c->ffns >= 2)              /* a layer has so many dense FFNs or more, one after the other */   \
+    C(FFNS_3, c->ffns >= 3)                                                                                  \
+    C(FFNS_4, c->ffns >= 4)                                                                                  \
+    C(POOLED, !c->bare_pooler)         /* the pooler is a product and tanh */                                \
+    C(POOLED_BARE, c->bare_pooler)     /* or the first row itself */                                         \
+    C(STATES_NORMED, c->states_normed) /* hidden states of another model are normed before they are used */
 
 enum proa_condition {
 #define PROA_CONDITION_ENUM(name, holds) PROA_CONDITION_##name,
@@ -420,6 +445,7 @@ enum proa_step_flags {
     PROA_OF_GLOBALS = 1 << 28, /* ATTEND: only the global rows of each sequence, over all keys of QKV */
     PROA_OF_PICKED = 1 << 29,  /* ATTEND: a row sees only the keys that PICKED names */
     PROA_OF_BLOCKS = 1 << 27, /* NORM, LINEAR: of the rows of blocks; ATTEND: the keys of BLOCK_QKV are side keys */
+    PROA_OF_REST = 1 << 30, /* LINEAR: reads the last columns of in, of which another product reads the first ones */
     PROA_FEEDS_PRODUCT = 1 << 23, /* LINEAR: the next step is a product, and alone reads out (set by the plan) */
     PROA_SECOND = PROA_INTERLEAVED /* EMBED, NORM, SCALE: out is the second half of PAIR; else the first one */
 };
@@ -474,6 +500,8 @@ typedef enum proa_dim {
     PROA_DIM_TYPES,
     PROA_DIM_TASKS,
     PROA_DIM_HEAD_EMBED,  /* of the matrix of the head */
+    PROA_DIM_HEAD_REST,   /* hidden - embed: what a matrix of its own reads beside it (HEAD_REST) */
+    PROA_DIM_NARROW,      /* narrow, or hidden */
     PROA_DIM_ROTARY_HALF, /* rotary_dim / 2 */
     PROA_DIM_SEGMENTS,
     PROA_DIM_LABELS,
@@ -494,7 +522,7 @@ typedef enum proa_dim {
     PROA_DIM_STATE,      /* key_dim */
     PROA_DIM_RATE_HEADS, /* value_heads */
     PROA_DIM_TAPS,       /* conv_taps */
-    PROA_DIM_WINDOW,     /* conv_width * hidden */
+    PROA_DIM_WINDOW,     /* conv_width * embed */
     PROA_DIM_PAIR,       /* 2 hidden */
     PROA_DIM_LAYER_INPUT,
     PROA_DIM_LAYER_INPUTS, /* of all layers */
@@ -548,7 +576,8 @@ typedef enum proa_load {
     PROA_LOAD_EVEN_ODD,      /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_HALVES_TURNED, /* the second half of the rows, then the first: GTE's up and gate */
     PROA_LOAD_HEADS_TURNED,  /* the same of each head: a head that rotates the other way (nanochat) */
-    PROA_LOAD_NORMALISED,    /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
+    PROA_LOAD_TAPS_TURNED, /* columns [taps][inputs], the last tap first, to [inputs][taps]: MobileBERT's trigrams */
+    PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
     PROA_LOAD_SINUSOID_PAIRS,
@@ -923,6 +952,11 @@ typedef struct proa_arch {
     A(jina_embeddings_v3_token)                                                                              \
     A(jina_embeddings_v3_qa)                                                                                 \
     A(jina_embeddings_v3_mlm)                                                                                \
+    A(mobilebert)                                                                                            \
+    A(mobilebert_cls)                                                                                        \
+    A(mobilebert_token)                                                                                      \
+    A(mobilebert_qa)                                                                                         \
+    A(mobilebert_mlm)                                                                                        \
     A(xlm)                                                                                                   \
     A(xlm_cls)                                                                                               \
     A(xlm_token)                                                                                             \

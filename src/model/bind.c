@@ -428,6 +428,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_SPREAD: order[0] = (proa_row_order){0, {1, 1, c->hidden}, {0, 0, 0}}; return 1;
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
+    case PROA_LOAD_TAPS_TURNED: /* set by turn_taps */
     case PROA_LOAD_SINUSOID_HALVES:
     case PROA_LOAD_SINUSOID_PAIRS:
     case PROA_LOAD_SINUSOID_ENDS:
@@ -440,12 +441,20 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     return 0;
 }
 
+/* Column (input, tap) of the weight is the stored one of (last tap - tap, input). */
+static void turn_taps(const proa_config *c, proa_tensor_source *source)
+{
+    int64_t taps = c->conv_width, inputs = source->view.shape[1] / taps;
+    source->col_order = (proa_row_order){(taps - 1) * inputs, {inputs, taps, 1}, {1, -inputs, 0}};
+}
+
 /* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
     proa_row_order order[PROA_LOAD_ORDERS_MAX];
     int orders = part.tensor->final ? 0 : proa_load_orders(order, row->load, b->c, part.source.view.shape[0]);
     part.normalised = row->load == PROA_LOAD_NORMALISED;
+    if (row->load == PROA_LOAD_TAPS_TURNED && !part.tensor->final) turn_taps(b->c, &part.source);
     if (orders == 0) add_part(b, param, part);
     for (int i = 0; i < orders; i++) {
         part.source.order = order[i];

@@ -51,6 +51,8 @@ typedef struct proa_config {
     double *deviations;
     int64_t context;         /* positions: of the learned table, or max_position_embeddings */
     int64_t position_offset; /* rows of the learned table before that of position 0 */
+    int64_t narrow;          /* width of the stream within a layer (MobileBERT's bottleneck); 0: hidden */
+    int64_t ffns;            /* dense FFNs of a layer, one after the other; 0: one */
     int64_t embed;           /* width of the embedding; read as 0: hidden */
     int64_t merged_task; /* 1 + the task whose adapter is added to all matrices when they are loaded; 0: none */
     int64_t merged_rank; /* of that adapter */
@@ -129,6 +131,7 @@ typedef struct proa_config {
     bool out_norms;         /* what attention and FFN give is normed, too (HyperCLOVA X) */
     bool normed_head;       /* each row of the head is divided by its norm (Baichuan 2) */
     bool no_final_norm;     /* the head reads the stream as it is */
+    bool bare_pooler;       /* the pooler gives the first row as it is (MobileBERT) */
     bool bare_norms;        /* norms have no weights and no biases (Galactica) */
     double attention_scale; /* of q k^T */
     bool layer_scaled;      /* divided by the number of the layer, from 1 on (GPT-2) */

@@ -117,6 +117,7 @@
  *                       OUT = IN W^T + bias                  [T, cols] -> [T, rows]; by W:
  *                         QKV       N [T, H] -> QKV [T, Q + 2K], q, k, v side by side; QKV_GLOBAL likewise, of global
  *                                   rows
+ *                         V         X [T, H] -> QKV, its last columns (BEHIND), where QKV has rows of q and k alone
  *                         O         A [T, Q] -> X or D [T, H]
  *                         UP        N [T, H] -> U [T, F]
  *                         DOWN      U or F [T, F] -> X or D [T, H]
@@ -141,7 +142,8 @@
  * SCALE_QUERIES(flags)  q in QKV [T, Q] *= 1 + beta log(1 + floor((position + offset) / length)), if the configuration
  *                       has a query_scale; a smooth one: by max(1, beta log(position + offset))
  * SCALE_COLUMNS(IN, OUT, W)
- *                       OUT = IN [T, H], each column times its number of W [H]
+ *                       OUT = IN [T, H], each column times its number of W [H], and that of the bias added; where W
+ *                       is shorter than a row, its first columns
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * XIELU(W)              U [T, F] = xIELU(U), in place, by W [4]: alpha_p, alpha_n, beta, eps
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
@@ -164,7 +166,7 @@
  * ATTEND_GLOBALS        the global rows of A [T, Q] again, over all keys of their sequence in QKV; ATTEND before it
  *                       made the other rows, which see their window and the global rows
  * UNFOLD(IN, OUT, flags) OUT = the conv_width rows around each row of IN [T, H], so that a convolution is a LINEAR
- *                        with CONV [H, conv_width H]
+ *                        with CONV [H, conv_width H]; E [T, E] likewise
  * CROSS_APPEND          k and v of CKV are written to this layer's pages of encoder outputs; of an encoder that decodes
  *                       its input they are scratch, or CROSS_ATTEND reads CKV
  * CROSS_ATTEND          A = attention of CQ [T, Q] over the encoder outputs
@@ -233,6 +235,7 @@
 #define LINEAR_GATED(IN, OUT, W, flags) STEP(LINEAR_GATED, IN, OUT, W, flags)
 #define SCALE(IN, OUT)                STEP_BARE(SCALE, IN, OUT, 0)
 #define SCALE_COLUMNS(IN, OUT, W)     STEP(SCALE_COLUMNS, IN, OUT, W, 0)
+#define SCALE_COLUMNS_IF(COND, IN, OUT, W) STEP(SCALE_COLUMNS, IN, OUT, W, COND)
 #define SCALE_QUERIES(flags)          STEP_BARE(QUERY_SCALE, QKV, QKV, (flags) | IF(QUERY_SCALE))
 #define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define XIELU(W)                      STEP(XIELU, U, U, W, 0)
@@ -299,6 +302,7 @@ enum {
     OF_POS  = PROA_OF_POS,
     OF_TYPE = PROA_OF_TYPE,
     OF_NONE = PROA_OF_NONE,
+    OF_REST = PROA_OF_REST, /* reads the last columns of IN, of which another product reads the first ones */
     CONV_ACT     = PROA_CONV_ACT,     /* then the activation of the convolution */
     OF_K    = PROA_OF_K,
     KEEP    = PROA_KEEP,

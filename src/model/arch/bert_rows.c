@@ -11,6 +11,14 @@ proa_status proa_bert_check_positions(const proa_json *json, const char *only, p
                      (int)positions.len, positions.ptr, only);
 }
 
+proa_status proa_bert_check_switch(const proa_json *json, const char *key, bool only, proa_err *err)
+{
+    bool value = only;
+    PROA_TRY(proa_json_get_bool(&value, json, key, err));
+    if (value == only) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED, "'%s' %s is not supported", key, value ? "true" : "false");
+}
+
 /* The padding token has the position pad_token_id, the first token of a text the one after it. */
 proa_status proa_roberta_read_positions(proa_config *c, const proa_json *json, int64_t pad, proa_err *err)
 {

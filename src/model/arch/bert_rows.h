@@ -114,5 +114,8 @@ PROA_MUST_CHECK proa_status proa_roberta_read_positions(proa_config *c, const pr
                                                         proa_err *err);
 /* Refuses another 'position_embedding_type' than this one. */
 PROA_MUST_CHECK proa_status proa_bert_check_positions(const proa_json *json, const char *only, proa_err *err);
+/* Refuses another value of a switch, which is `only` where there is none. */
+PROA_MUST_CHECK proa_status proa_bert_check_switch(const proa_json *json, const char *key, bool only,
+                                                   proa_err *err);
 
 #endif

@@ -162,11 +162,14 @@ static void write_partial(writer *w, proa_step s)
 
 static void write_whole(writer *w, proa_step s, bool head_split)
 {
-    bool is_head = head_split && s.op == PROA_STEP_LINEAR && s.w == PROA_SLOT_HEAD && s.out == PROA_REG_OUT;
+    bool rest = s.w == PROA_SLOT_HEAD_REST; /* the product with HEAD, which follows, adds to it */
+    bool is_head = head_split && s.op == PROA_STEP_LINEAR && (s.w == PROA_SLOT_HEAD || rest) &&
+                   s.out == PROA_REG_OUT;
     if (step_touches(&s, w->sum)) complete_sum(w, &s, kinds_of(&w->layers, &s));
     if (is_head) s.out = PROA_REG_OUT_PART;
     emit_step(w, s);
-    if (is_head) emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
+    if (is_head && !rest)
+        emit_step(w, (proa_step){PROA_STEP_GATHER_COLUMNS, PROA_REG_OUT_PART, PROA_REG_OUT, 0, 0});
 }
 
 /* A product of which this rank makes some columns: the residual's go before it. Experts read what all ranks have. */

@@ -205,10 +205,10 @@ static proa_status share_columns(const sharder *s, range *out, int64_t *split, i
     return PROA_OK;
 }
 
-/* Those of the residual stream, and of experts if these have another width. */
+/* Those of the residual stream, or of the narrower one in layers, and of experts if these have another width. */
 static proa_status share_sums(sharder *s, proa_config *c)
 {
-    PROA_TRY(share_columns(s, &s->sums, &c->sum_split, s->whole.hidden));
+    PROA_TRY(share_columns(s, &s->sums, &c->sum_split, proa_dim_size(&s->whole, PROA_DIM_NARROW)));
     s->expert_sums = s->sums;
     if (!s->whole.expert_latent) return PROA_OK;
     return share_columns(s, &s->expert_sums, &c->latent_split, s->whole.expert_latent);
@@ -387,7 +387,8 @@ static const head_part *heads_at(const sharder *s, const place *at)
     return proa_config_has_other_heads(&s->whole, at->layer) ? &s->other : &s->usual;
 }
 
-/* q, k and v of attention, behind the gates of the heads of q if it has these; or q alone. rows: of all ranks. */
+/* q, k and v of attention, behind the gates of the heads of q if it has these; or q alone; or q and k. rows: of all
+ * ranks. */
 static int attention_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, const head_part *h, int64_t rows)
 {
     int64_t d = h->dim, at = 0;
@@ -397,6 +398,7 @@ static int attention_ranges(range out[PROA_CUT_RANGES_MAX], const sharder *s, co
     at += h->heads * d;
     if (rows == at) return count;
     out[count++] = heads_range(h->kv, d, at);
+    if (rows == at + h->kv_heads * d) return count; /* values are a product of their own */
     out[count++] = heads_range(h->kv, d, at + h->kv_heads * d);
     return count;
 }
@@ -439,9 +441,8 @@ static proa_status dense_ffn_at(const sharder *s, const place *at, range *out, i
 static proa_status ffn_of(const sharder *s, const place *at, range *out, int64_t *total)
 {
     *total = 0;
+    if (proa_slot_ffn(at->slot)) return dense_ffn_at(s, at, out, total);
     switch (at->slot & ~1U) {
-    case PROA_SLOT_UP:
-    case PROA_SLOT_DOWN: return dense_ffn_at(s, at, out, total);
     case PROA_SLOT_EXPERT_UP:
     case PROA_SLOT_EXPERT_DOWN: *total = s->whole.expert_ffn, *out = s->expert_ffn; return PROA_OK;
     case PROA_SLOT_SHARED_UP:
@@ -530,7 +531,7 @@ static proa_status shard_param(sharder *s, const place *at, proa_param *param)
         count = head_ranges(ranges, s, at, param);
     } else if (total && split == PROA_SPLIT_ROWS) {
         count = ffn_ranges(ranges, ffn, total, param);
-    } else if (matrix == PROA_SLOT_HEAD && s->outputs.count) {
+    } else if ((matrix == PROA_SLOT_HEAD || matrix == PROA_SLOT_HEAD_REST) && s->outputs.count) {
         ranges[count++] = s->outputs;
     }
     if (count) cut_rows(s, param, ranges, count);

@@ -33,7 +33,7 @@ static const int64_t *shares_of(const proa_step_frame *f, proa_weight_slot slot)
 {
     const proa_rank_shares *s = &f->m->plan.shares;
     const proa_config *c = &f->m->config;
-    if (slot == PROA_SLOT_DOWN) return proa_frame_ffn_shares(f);
+    if (proa_slot_ffn(slot)) return proa_frame_ffn_shares(f);
     if (slot == PROA_SLOT_MIX_OUT || slot == PROA_SLOT_PARAMS) return s->value_heads.first;
     if (slot == PROA_SLOT_SHARED_DOWN) return s->shared_ffn.first;
     if (f->stack == PROA_STACK_ENCODER && c->encoder_heads) return s->encoder_heads.first;

@@ -39,7 +39,8 @@ static void multiply_matrix(const proa_step_frame *f, const proa_step *s, proa_e
     if (bias->parts && adds_bias(f, s)) e.bias = bias->values;
     e.residual = proa_view_first_columns(e.residual, outputs),
     e.workspace = proa_view_first_columns(e.workspace, w->N);
-    proa_view x = proa_view_first_columns(proa_frame_register(f, s->in), w->K);
+    proa_view in = proa_frame_register(f, s->in), x = proa_view_first_columns(in, w->K);
+    if (s->flags & PROA_OF_REST) x = proa_view_cols(in, in.shape[1] - w->K, in.shape[1]);
     const proa_observer *o = f->m->observer;
     if (o && f->m->device->host) o->see(o->context, f->m, f->stack, proa_frame_param(f, s->w), x);
     multiply_adapted(f, proa_view_cols(y, first, first + outputs), x, s->w, &e);

@@ -28,7 +28,8 @@ static proa_dtype reg_dtype(const proa_step_frame *f, proa_reg r)
     case PROA_REG_EXPERT_PART: return part_dtype(f);
     case PROA_REG_X:
     case PROA_REG_D:
-    case PROA_REG_EXPERT_D: return f->m->stream;
+    case PROA_REG_EXPERT_D:
+    case PROA_REG_NARROW: return f->m->stream;
     case PROA_REG_E: return f->inputs_embeds_count ? PROA_DTYPE_F32 : f->narrow; /* as the stream */
     case PROA_REG_HN:
     case PROA_REG_HE: return f->m->hidden_wanted ? PROA_DTYPE_F32 : f->narrow; /* the host may ask for it */

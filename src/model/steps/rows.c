@@ -85,17 +85,23 @@ void proa_do_scale(const proa_step_frame *f, const proa_step *s)
                          (float)f->m->config.stream_scale);
 }
 
+/* A row of weights as many equal ones. */
+static proa_view repeat_row(const proa_param *p, int64_t rows)
+{
+    return (proa_view){
+        .data = p->values, .dtype = PROA_DTYPE_F32, .rank = 2, .shape = {rows, p->rows}, .stride = {0, 1}};
+}
+
 /* The weights are a gate of which all rows have the same. */
 void proa_do_scale_columns(const proa_step_frame *f, const proa_step *s)
 {
-    proa_view y = proa_frame_register(f, s->out), x = proa_frame_register(f, s->in);
-    proa_view w = {.data = proa_frame_param(f, s->w)->values,
-                   .dtype = PROA_DTYPE_F32,
-                   .rank = 2,
-                   .shape = {y.shape[0], y.shape[1]},
-                   .stride = {0, 1}};
+    const proa_param *w = proa_frame_param(f, s->w), *bias = proa_frame_param(f, s->w + 1);
+    proa_ctx *c = &f->m->ctx;
+    proa_view y = proa_view_first_columns(proa_frame_register(f, s->out), w->rows),
+              x = proa_view_first_columns(proa_frame_register(f, s->in), w->rows);
     PROA_DASSERT(y.dtype == PROA_DTYPE_F32 && x.dtype == PROA_DTYPE_F32);
-    f->m->ctx.ops->act_mul(&f->m->ctx, y, w, x, PROA_ACT_NONE);
+    c->ops->act_mul(c, y, repeat_row(w, y.shape[0]), x, PROA_ACT_NONE);
+    if (bias->parts) c->ops->add(c, y, y, repeat_row(bias, y.shape[0]));
 }
 
 void proa_do_clip(const proa_step_frame *f, const proa_step *s)

@@ -964,6 +964,32 @@ static void xlm(void **state)
     refused("{" XLM_SIZES ",\"summary_activation\":\"tanh\"}", PROA_UNSUPPORTED, "'summary_activation' 'tanh'");
 }
 
+#define MOBILEBERT_SIZES                                                                                     \
+    "\"architectures\":[\"MobileBertModel\"],\"vocab_size\":64,\"hidden_size\":64,\"num_hidden_layers\":2,"  \
+    "\"num_attention_heads\":4,\"intermediate_size\":32,\"embedding_size\":16,\"intra_bottleneck_size\":24"
+
+/* MobileBERT's heads divide the narrow width; of its switches only those of the published models. */
+static void mobilebert(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{" MOBILEBERT_SIZES ",\"classifier_activation\":false}");
+    assert_int_equal(f.c.head_dim, 6);
+    assert_int_equal(f.c.ffns, 4);
+    assert_true(f.c.bare_pooler && f.c.act == PROA_ACT_RELU);
+    assert_int_equal(proa_dim_size(&f.c, PROA_DIM_WINDOW), 48);
+    proa_arena_release(&f.arena);
+    refused("{" MOBILEBERT_SIZES ",\"trigram_input\":false}", PROA_UNSUPPORTED, "'trigram_input' false");
+    refused("{" MOBILEBERT_SIZES ",\"use_bottleneck\":false}", PROA_UNSUPPORTED, "'use_bottleneck' false");
+    refused("{" MOBILEBERT_SIZES ",\"use_bottleneck_attention\":true}", PROA_UNSUPPORTED,
+            "'use_bottleneck_attention' true");
+    refused("{" MOBILEBERT_SIZES ",\"key_query_shared_bottleneck\":false}", PROA_UNSUPPORTED,
+            "'key_query_shared_bottleneck' false");
+    refused("{" MOBILEBERT_SIZES ",\"normalization_type\":\"layer_norm\"}", PROA_UNSUPPORTED,
+            "'normalization_type' 'layer_norm' is not supported (no_norm is)");
+    refused("{" MOBILEBERT_SIZES ",\"num_feedforward_networks\":5}", PROA_INVALID, "is 5, must be 1 to 4");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1000,6 +1026,7 @@ int main(void)
         cmocka_unit_test(big_bird),
         cmocka_unit_test(merged_tasks),
         cmocka_unit_test(xlm),
+        cmocka_unit_test(mobilebert),
         cmocka_unit_test(windows_to_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
