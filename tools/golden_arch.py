@@ -833,6 +833,11 @@ PAIRS["fsmt"] = ("FSMTForConditionalGeneration", lambda: transformers.FSMTConfig
 PAIRS["switch_transformers"] = ("SwitchTransformersForConditionalGeneration", lambda: transformers.SwitchTransformersConfig(
     **drop(dict(T5, d_model=32, d_kv=8, d_ff=40, num_heads=4, num_experts=4, num_sparse_encoder_layers=1, num_sparse_decoder_layers=1,
                 router_bias=True), "feed_forward_proj")), {})
+# Two experts in every second layer. By 4.57.3: 5.24.0 takes the numbers 0 and 1 of a mask for the experts that were chosen.
+PAIRS["nllb_moe"] = ("NllbMoeForConditionalGeneration", lambda: transformers.NllbMoeConfig(
+    encoder_sparse_step=2, decoder_sparse_step=2, num_experts=5, router_bias=True, **drop(dict(
+        ALONE, d_model=24, encoder_layers=3, decoder_layers=4, encoder_attention_heads=3, decoder_attention_heads=3, encoder_ffn_dim=28,
+        decoder_ffn_dim=28, decoder_start_token_id=2))), {"forced_bos_token_id": 150, "no_repeat_ngram_size": 3})
 # Encoders of BERT's family before decoders of it.
 BERT_STACK = drop(CAUSAL, "is_decoder")
 DECODES = {"is_decoder": True, "add_cross_attention": True}
@@ -1154,6 +1159,12 @@ def is_close(model, prompts):
     return all(((a - b).abs().amax(-1) <= 1e-5 * b.abs().amax(-1)).all() for a, b in zip(narrow, wide))
 
 
+def narrow_mask(shape, dtype, device, past_key_values_length=0, sliding_window=None):
+    size = (shape[1], shape[1] + past_key_values_length)
+    mask = torch.full(size, torch.finfo(torch.float32).min, device=device).triu(1 + past_key_values_length).to(dtype)
+    return mask[None, None].expand(shape[0], 1, *size)
+
+
 def make_pair(row):
     """A seed whose hypotheses are the same in float64, and whose logits are nearly: no rounding of f32 decides."""
     name, config, generation = PAIRS[row]
@@ -1166,6 +1177,12 @@ def make_pair(row):
             model.tie_weights()
         if row == "fsmt":  # its mask overflows in float64
             sys.modules[type(model).__module__].fill_with_neg_inf = lambda t: torch.full_like(t, torch.finfo(torch.float32).min)
+        if row == "nllb_moe":  # so does its causal one
+            masks = sys.modules["transformers.modeling_attn_mask_utils"]
+            masks.AttentionMaskConverter._make_causal_mask = staticmethod(narrow_mask)
+            router = type(model.model.encoder.layers[1].ffn.router)
+            router.dtype = property(lambda own: own.classifier.weight.dtype, lambda own, to: None)
+            model.model.decoder.layer_norm.weight.data *= 4.0  # else its logits are nearly the same
         if row in ("mvp", "mbart_unlike"):  # else the bias alone chooses
             model.final_logits_bias *= 0.1
         if name == "EncoderDecoderModel":  # its layers norm the sum

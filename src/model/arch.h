@@ -688,6 +688,7 @@ typedef struct proa_arch {
     A(marian)                                                                                                \
     A(fsmt)                                                                                                  \
     A(m2m100)                                                                                                \
+    A(nllb_moe)                                                                                              \
     A(pegasus)                                                                                               \
     A(bigbird_pegasus)                                                                                       \
     A(blenderbot)                                                                                            \

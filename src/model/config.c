@@ -264,6 +264,21 @@ proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json
     return PROA_OK;
 }
 
+proa_status proa_config_set_expert_layers(proa_config *c, proa_has_experts_fn *has, int64_t own,
+                                          int64_t encoder, proa_arena *arena, proa_err *err)
+{
+    int64_t most = proa_max64(c->layers, c->encoder_layers);
+    c->expert_layers = PROA_ARENA_NEW(arena, bool, most);
+    for (int64_t i = 0; i < most; i++) {
+        c->expert_layers[i] = has(i, i < c->layers ? own : encoder);
+        if (i < c->layers && i < c->encoder_layers && has(i, own) != has(i, encoder))
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "layer %lld has experts in one stack and not in the other: not supported",
+                             (long long)i);
+    }
+    return PROA_OK;
+}
+
 proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, proa_err *err)
 {
     const proa_json *types = proa_json_get(json, "mlp_layer_types");

@@ -288,6 +288,11 @@ PROA_MUST_CHECK proa_status proa_config_read_recurrent(proa_config *c, const pro
  * mlp_only_layers lists it. */
 PROA_MUST_CHECK proa_status proa_config_read_expert_layers(proa_config *c, const proa_json *json,
                                                            proa_arena *arena, proa_err *err);
+/* c->expert_layers of two stacks: `has` tells by the step of a stack (own: the decoder's) which layers have experts.
+ * A layer with experts in one stack only is refused. */
+typedef bool proa_has_experts_fn(int64_t layer, int64_t step);
+PROA_MUST_CHECK proa_status proa_config_set_expert_layers(proa_config *c, proa_has_experts_fn *has, int64_t own,
+                                                          int64_t encoder, proa_arena *arena, proa_err *err);
 /* Where there are mlp_layer_types: which layers have experts ("sparse") and which a dense FFN ("dense"), in place of
  * what c->expert_layers holds. */
 PROA_MUST_CHECK proa_status proa_config_read_ffn_types(proa_config *c, const proa_json *json, proa_err *err);

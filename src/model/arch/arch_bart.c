@@ -8,11 +8,12 @@
  * head is the embedding, and adds final_logits_bias, which M2M100 has not. LED is a BART whose encoder attends within a
  * window, as Longformer does, and knows more positions than its decoder. BigBird-Pegasus learns positions, and its
  * encoder attends to all tokens of the inputs that it takes. FSMT (WMT19's models) is a Marian with M2M100's positions,
- * whose stacks have vocabularies of their own.
+ * whose stacks have vocabularies of their own. NLLB-MoE is an M2M100 with experts in each n-th layer, two for a token.
  * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,bigbird_pegasus}.py,
- * modeling_{blenderbot,blenderbot_small,fsmt}.py. */
+ * modeling_{blenderbot,blenderbot_small,fsmt}.py, modeling_nllb_moe.py of 4.57 (not 5.24: docs/models.md). */
 #include "model/arch/arch_rows.h"
 
+#include "base/checked.h"
 #include <math.h>
 
 /* clang-format off */
@@ -31,6 +32,7 @@
     END_KEYS
 static const proa_key bart_keys[] = {KEYS(GELU)};
 static const proa_key m2m100_keys[] = {KEYS(RELU)};
+static const proa_key nllb_moe_keys[] = {INTEGER("num_experts", experts, 2, EXPERTS, 128), KEYS(RELU)};
 static const proa_key bigbird_keys[] = {KEYS(GELU_TANH)};
 static const proa_key led_keys[] = {
     INTEGER   ("max_encoder_position_embeddings", input_context, 1, CONTEXT, 16384),
@@ -236,6 +238,41 @@ static const proa_name m2m100_tensors[] = {
     MATRIX_IF            (UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
 #undef STACK
     END_TENSORS};
+/* M2M100's tensors under other names; a layer's FFN is dense or a mixture of experts. */
+#define NLLB_FFN_TENSORS(layer, FFN_DIM) \
+    NORM_TENSORS    (layer "ff_layer_norm",                          FFN_NORM),                          \
+    MATRIX_IF       (DENSE,   layer "ffn.fc1.weight",                UP,          FFN_DIM,    HIDDEN),   \
+    VECTOR_IF       (DENSE,   layer "ffn.fc1.bias",                  UP_B,        FFN_DIM),              \
+    MATRIX_IF       (DENSE,   layer "ffn.fc2.weight",                DOWN,        HIDDEN,     FFN_DIM),  \
+    VECTOR_IF       (DENSE,   layer "ffn.fc2.bias",                  DOWN_B,      HIDDEN),               \
+    MATRIX_IF       (EXPERTS, layer "ffn.router.classifier.weight",  ROUTER,      EXPERTS,    HIDDEN),   \
+    TENSOR          (layer "ffn.router.classifier.bias", ROUTER_B, VECTOR, EXPERTS, NONE, IF(EXPERTS) | IF(PRESENT)), \
+    EXPERT_MATRIX_IF(EXPERTS, layer "ffn.experts.expert_%d.fc1.weight", EXPERT_UP,     EXPERT_FFN, HIDDEN), \
+    EXPERT_VECTOR_IF(EXPERTS, layer "ffn.experts.expert_%d.fc1.bias",   EXPERT_UP_B,   EXPERT_FFN),         \
+    EXPERT_MATRIX_IF(EXPERTS, layer "ffn.experts.expert_%d.fc2.weight", EXPERT_DOWN,   HIDDEN, EXPERT_FFN), \
+    EXPERT_VECTOR_IF(EXPERTS, layer "ffn.experts.expert_%d.fc2.bias",   EXPERT_DOWN_B, HIDDEN)
+#define NLLB_LAYER_TENSORS(layer, FFN_DIM) \
+    ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),         \
+    NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM), \
+    NLLB_FFN_TENSORS (layer, FFN_DIM)
+static const proa_name nllb_moe_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.encoder.embed_positions.weight", 0),
+    NLLB_LAYER_TENSORS   ("model.encoder.layers.%d.", ENCODER_FFN),
+    NORM_TENSORS         ("model.encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED         ("model.shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS      (ENDS, "model.decoder.embed_positions.weight", PROA_SHARED),
+    NLLB_LAYER_TENSORS   ("model.decoder.layers.%d.", FFN),
+    ATTENTION_TENSORS    ("model.decoder.layers.%d.cross_attention.", CROSS_Q, CROSS_KV, CROSS_O),
+    NORM_TENSORS         ("model.decoder.layers.%d.cross_attention_layer_norm", CROSS_NORM),
+    NORM_TENSORS         ("model.decoder.layer_norm", FINAL_NORM),
+    TIED_HEAD            ("model.shared.weight"),
+    MATRIX_IF            (UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
+#undef STACK
+    END_TENSORS};
 static const char *const prefixes[] = {"model.", NULL};
 static const char *const led_beginnings[] = {"model.", "led.", NULL};
 static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.weight", NULL};
@@ -308,6 +345,15 @@ static const proa_step post_decoder_layer[] = {POST_SELF_ATTENTION, POST_CROSS_A
     LINEAR(U, X, DOWN, ADD)
 static const proa_step pre_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN, END};
 static const proa_step pre_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN, END};
+#define PRE_FFN_OR_EXPERTS \
+    NORM   (X, N, FFN_NORM),                 \
+    LINEAR (N, U, UP,   IF(DENSE) | ACT),    \
+    LINEAR (U, X, DOWN, IF(DENSE) | ADD),    \
+    LINEAR (N, ROUTER, ROUTER, IF(EXPERTS)), \
+    ROUTE  (CORRECTION),                     \
+    EXPERTS(N, X, ADD)
+static const proa_step moe_encoder_layer[] = {PRE_SELF_ATTENTION, PRE_FFN_OR_EXPERTS, END};
+static const proa_step moe_decoder_layer[] = {PRE_SELF_ATTENTION, PRE_CROSS_ATTENTION, PRE_FFN_OR_EXPERTS, END};
 
 static const proa_step encoder_after[] = {NORM(X, X, FINAL_NORM), END};
 static const proa_step cross[] = {LINEAR(X, CKV, CROSS_KV, 0), CROSS_APPEND, END};
@@ -443,6 +489,63 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
     return finish_stacks(c, json, true, err);
 }
 
+/* A stack has experts in each step-th layer, none with a step of 0. */
+static bool is_sparse(int64_t layer, int64_t step)
+{
+    return step > 0 && (layer + 1) % step == 0;
+}
+
+/* An expert takes a part of an input's tokens, and leaves out the others. With a part of 1 it takes all, and with no
+ * part expert_capacity of them: inputs are not longer than that. */
+static proa_status read_capacity(proa_config *c, const proa_json *json, proa_err *err)
+{
+    double part = 1;
+    int64_t capacity = 64;
+    PROA_TRY(proa_json_get_double(&part, json, "moe_eval_capacity_token_fraction", -1e30, 1e30, err));
+    if (part >= 1) return PROA_OK;
+    if (part > 0)
+        return PROA_FAIL(
+            err, UNSUPPORTED,
+            "'moe_eval_capacity_token_fraction' is %g, must be 1 or not above 0: tokens are not left out", part);
+    PROA_TRY(proa_json_get_int(&capacity, json, "expert_capacity", 1, PROA_CONTEXT_MAX, err));
+    c->input_context = proa_min64(capacity, c->context);
+    return PROA_OK;
+}
+
+/* The weights of the two experts add up to 1 - moe_token_dropout: outputs are scaled so that they are what training saw
+ * on average. As no token is left out, it does not matter whether weights are normalised before or after. */
+static proa_status read_router(proa_config *c, const proa_json *json, proa_err *err)
+{
+    double dropped = 0.2;
+    proa_str type = proa_str_c("float32"), policy = proa_str_c("all");
+    PROA_TRY(proa_json_get_str(&type, json, "router_dtype", err));
+    if (!proa_str_is(type, "float32")) return PROA_FAIL(err, UNSUPPORTED, "'router_dtype' must be float32");
+    PROA_TRY(proa_json_get_str(&policy, json, "second_expert_policy", err));
+    if (!proa_str_is(policy, "all"))
+        return PROA_FAIL(err, UNSUPPORTED, "'second_expert_policy' must be all: others are left to chance");
+    PROA_TRY(proa_json_get_double(&dropped, json, "moe_token_dropout", 0, 0.99, err));
+    c->router.chosen = 2;
+    c->router.renormalise = true;
+    c->router.scale = (float)(1 - dropped);
+    return read_capacity(c, json, err);
+}
+
+static proa_status finish_nllb_moe(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t decoder = 4, encoder = 4;
+    PROA_TRY(finish_m2m100(c, json, arena, err));
+    c->decoder_start = 2;
+    c->end_ids[c->end_count++] = 2;
+    if (c->encoder_ffn)
+        return PROA_FAIL(err, UNSUPPORTED, "experts of %lld and %lld numbers in encoder and decoder",
+                         (long long)c->encoder_ffn, (long long)c->ffn);
+    c->expert_ffn = c->ffn;
+    PROA_TRY(read_router(c, json, err));
+    PROA_TRY(proa_json_get_int(&decoder, json, "decoder_sparse_step", 0, PROA_LAYERS_MAX, err));
+    PROA_TRY(proa_json_get_int(&encoder, json, "encoder_sparse_step", 0, PROA_LAYERS_MAX, err));
+    return proa_config_set_expert_layers(c, is_sparse, decoder, encoder, arena, err);
+}
+
 /* The head is the decoder's embedding, whatever tie_word_embeddings says, unless the file has another one. */
 static proa_status finish_fsmt(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
@@ -507,4 +610,7 @@ const proa_arch proa_arch_led =
 const proa_arch proa_arch_m2m100 =
     PRE("m2m_100", ("M2M100ForConditionalGeneration"), m2m100_keys, m2m100_tensors, plain_embed, finish_m2m100,
         NO_HEADS);
+const proa_arch proa_arch_nllb_moe =
+    ROW("nllb-moe", ("NllbMoeForConditionalGeneration"), nllb_moe_keys, nllb_moe_tensors, plain_embed, plain_embed,
+        moe_encoder_layer, moe_decoder_layer, encoder_after, normed_head, finish_nllb_moe, NO_HEADS);
 /* clang-format on */

@@ -306,18 +306,10 @@ static bool is_sparse(int64_t layer, int64_t step)
 
 static proa_status read_expert_layers(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
-    int64_t most = proa_max64(c->layers, c->encoder_layers), own = 0, encoder = 0;
+    int64_t own = 0, encoder = 0;
     PROA_TRY(read_sparse_step(&own, json, true, c->layers, err));
     PROA_TRY(read_sparse_step(&encoder, json, false, c->encoder_layers, err));
-    c->expert_layers = PROA_ARENA_NEW(arena, bool, most);
-    for (int64_t i = 0; i < most; i++) {
-        c->expert_layers[i] = is_sparse(i, i < c->layers ? own : encoder);
-        if (i < c->layers && i < c->encoder_layers && is_sparse(i, own) != is_sparse(i, encoder))
-            return PROA_FAIL(err, UNSUPPORTED,
-                             "layer %lld has experts in one stack and not in the other: not supported",
-                             (long long)i);
-    }
-    return PROA_OK;
+    return proa_config_set_expert_layers(c, is_sparse, own, encoder, arena, err);
 }
 
 /* Tokens that come after expert_capacity others of an input to the same expert would be left out: inputs are not longer

@@ -804,6 +804,33 @@ static void switch_transformers(void **state)
     refused(SWITCH(",\"router_dtype\":\"bfloat16\""), PROA_UNSUPPORTED, "'router_dtype' must be float32");
 }
 
+#define NLLB_MOE(more)                                                                                       \
+    "{\"architectures\":[\"NllbMoeForConditionalGeneration\"],\"vocab_size\":200,\"d_model\":64,"            \
+    "\"encoder_layers\":6,\"decoder_layers\":4,\"encoder_attention_heads\":4,\"encoder_ffn_dim\":96" more "}"
+
+/* Experts in every fourth layer, unless the file has other steps. All tokens are taken, or inputs are short. */
+static void nllb_moe(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, NLLB_MOE(""));
+    for (int64_t i = 0; i < 6; i++) assert_int_equal(f.c.expert_layers[i], i == 3);
+    assert_true(f.c.experts == 128 && f.c.router.chosen == 2 && f.c.router.renormalise && f.c.expert_ffn == 96);
+    assert_true(fabsf(f.c.router.scale - 0.8F) < 1e-6F && f.c.input_context == 0);
+    proa_arena_release(&f.arena);
+    accepted(&f, NLLB_MOE(",\"encoder_sparse_step\":3,\"decoder_sparse_step\":3,\"expert_capacity\":32,"
+                          "\"moe_eval_capacity_token_fraction\":-1"));
+    for (int64_t i = 0; i < 6; i++) assert_int_equal(f.c.expert_layers[i], i % 3 == 2);
+    assert_int_equal(f.c.input_context, 32);
+    proa_arena_release(&f.arena);
+    refused(NLLB_MOE(",\"decoder_sparse_step\":2"), PROA_UNSUPPORTED, "layer 1 has experts in one stack");
+    refused(NLLB_MOE(",\"decoder_ffn_dim\":64"), PROA_UNSUPPORTED, "experts of 96 and 64 numbers");
+    refused(NLLB_MOE(",\"moe_eval_capacity_token_fraction\":0.5"), PROA_UNSUPPORTED, "token_fraction' is 0.5");
+    refused(NLLB_MOE(",\"second_expert_policy\":\"random\""), PROA_UNSUPPORTED,
+            "'second_expert_policy' must be all");
+    refused(NLLB_MOE(",\"router_dtype\":\"bfloat16\""), PROA_UNSUPPORTED, "'router_dtype' must be float32");
+}
+
 #define BERT_STACK(more)                                                                                     \
     "{\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"        \
     "\"vocab_size\":200," more "}"
@@ -1020,6 +1047,7 @@ int main(void)
         cmocka_unit_test(fsmt),
         cmocka_unit_test(bigbird_pegasus),
         cmocka_unit_test(switch_transformers),
+        cmocka_unit_test(nllb_moe),
         cmocka_unit_test(two_berts),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),
