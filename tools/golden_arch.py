@@ -498,6 +498,9 @@ BERT_LIKE = {
     "data2vec_text": ("Data2VecText", lambda: transformers.Data2VecTextConfig(
         **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
+    "ibert": ("IBert", lambda: transformers.IBertConfig(**dict(SHORT_BERT, pad_token_id=1))),
+    "layoutlm": ("LayoutLM", lambda: transformers.LayoutLMConfig(max_2d_position_embeddings=20, **SHORT_BERT)),
+    "squeezebert": ("SqueezeBert", lambda: transformers.SqueezeBertConfig(embedding_size=48, q_groups=2, k_groups=1, v_groups=3, **SMALL)),
     "mobilebert": ("MobileBert", lambda: transformers.MobileBertConfig(**MOBILEBERT)),
 }
 # Encoders: the class with its head, and its configuration.
@@ -733,7 +736,7 @@ DECODERS = {
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR", "MegatronBert", "RobertaPreLayerNorm",
-            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP", "MobileBert")
+            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP", "MobileBert", "SqueezeBert", "LayoutLM", "IBert")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
 LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder", "longt5_global_encoder", "deepseek_v3_token", "embedding_gemma2"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,
@@ -953,7 +956,8 @@ def fill(model, seed, norms=("norm", "ln_"), experts=True):
         if p.dim() == 4 and name.endswith("A_log"):
             p.data = 0.5 * values
         elif p.dim() == 2 or (p.dim() > 2 and experts):
-            p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / p.shape[-1] ** 0.5)
+            inputs = p.shape[-2] if p.dim() == 3 and p.shape[-1] == 1 else p.shape[-1]
+            p.data = values * ((0.4 if p.shape[0] == VOCAB else 2.0) / inputs ** 0.5)
         elif name.endswith(("router.scale", "per_expert_scale", "correct_output_scale")):
             p.data = 1.0 + 0.2 * values
         elif name.endswith("weight") and any(n in name for n in norms):

@@ -97,6 +97,10 @@ typedef enum proa_reg {
     W(LAYER_PROJECT_NORM, "layer_project_norm", NONE)                                                        \
     W(TYPES, "types", NONE)                                                                                  \
     W(TASKS, "tasks", NONE)                                                                                  \
+    W(BOX_X, "box_x", NONE)                                                                                  \
+    W(BOX_Y, "box_y", NONE)                                                                                  \
+    W(BOX_H, "box_h", NONE)                                                                                  \
+    W(BOX_W, "box_w", NONE)                                                                                  \
     W(INV_FREQ, "inv_freq", NONE)                                                                            \
     W(PROJECT_IN, "project_in", NONE)                                                                        \
     W(PROJECT_IN_NORM, "project_in_norm", NONE)                                                              \
@@ -499,6 +503,7 @@ typedef enum proa_dim {
     PROA_DIM_EMBED,           /* of the embedding table */
     PROA_DIM_TYPES,
     PROA_DIM_TASKS,
+    PROA_DIM_BOXES,
     PROA_DIM_HEAD_EMBED,  /* of the matrix of the head */
     PROA_DIM_HEAD_REST,   /* hidden - embed: what a matrix of its own reads beside it (HEAD_REST) */
     PROA_DIM_NARROW,      /* narrow, or hidden */
@@ -577,6 +582,7 @@ typedef enum proa_load {
     PROA_LOAD_HALVES_TURNED, /* the second half of the rows, then the first: GTE's up and gate */
     PROA_LOAD_HEADS_TURNED,  /* the same of each head: a head that rotates the other way (nanochat) */
     PROA_LOAD_TAPS_TURNED, /* columns [taps][inputs], the last tap first, to [inputs][taps]: MobileBERT's trigrams */
+    PROA_LOAD_GROUPED, /* [rows, cols / groups], outputs that read the inputs of their group: zeros elsewhere */
     PROA_LOAD_NORMALISED, /* each row divided by its Euclidean norm, at least 1e-12: Baichuan 2's head */
     /* A TABLE [POSITIONS, cols] of sinusoids, made by the formula if the checkpoint lacks it (tensor/source.h). */
     PROA_LOAD_SINUSOID_HALVES,
@@ -968,6 +974,21 @@ typedef struct proa_arch {
     A(luke_token)                                                                                            \
     A(luke_qa)                                                                                               \
     A(luke_mlm)                                                                                              \
+    A(ibert)                                                                                                 \
+    A(ibert_cls)                                                                                             \
+    A(ibert_token)                                                                                           \
+    A(ibert_qa)                                                                                              \
+    A(ibert_mlm)                                                                                             \
+    A(layoutlm)                                                                                              \
+    A(layoutlm_cls)                                                                                          \
+    A(layoutlm_token)                                                                                        \
+    A(layoutlm_qa)                                                                                           \
+    A(layoutlm_mlm)                                                                                          \
+    A(squeezebert)                                                                                           \
+    A(squeezebert_cls)                                                                                       \
+    A(squeezebert_token)                                                                                     \
+    A(squeezebert_qa)                                                                                        \
+    A(squeezebert_mlm)                                                                                       \
     A(clip_text)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \

@@ -429,6 +429,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
     case PROA_LOAD_TAPS_TURNED: /* set by turn_taps */
+    case PROA_LOAD_GROUPED:     /* and by spread_groups */
     case PROA_LOAD_SINUSOID_HALVES:
     case PROA_LOAD_SINUSOID_PAIRS:
     case PROA_LOAD_SINUSOID_ENDS:
@@ -448,6 +449,37 @@ static void turn_taps(const proa_config *c, proa_tensor_source *source)
     source->col_order = (proa_row_order){(taps - 1) * inputs, {inputs, taps, 1}, {1, -inputs, 0}};
 }
 
+/* Columns [col, col + count) of some rows in a matrix. */
+static void put_piece(proa_tensor_piece *piece, proa_view view, int64_t row, int64_t col)
+{
+    *piece = (proa_tensor_piece){.view = view, .row = row, .col = col};
+}
+
+/* A matrix in which the rows of a group read the inputs of the group, and zeros elsewhere. */
+static void spread_groups(const binder *b, int64_t cols, proa_tensor_source *source)
+{
+    proa_view v = source->view;
+    int64_t each = v.shape[1], groups = cols / each, rows = v.shape[0] / groups, shape[2] = {v.shape[0], cols};
+    if (groups == 1) return;
+    if (source->encoding == PROA_ENCODING_PACKED) { /* it has the zeros */
+        source->view = proa_view_of(NULL, v.dtype, 2, shape);
+        return;
+    }
+    proa_tensor_pieces *pieces = PROA_ARENA_NEW(b->arena, proa_tensor_pieces, 1);
+    proa_tensor_piece *piece = PROA_ARENA_NEW(b->arena, proa_tensor_piece, 3 * groups);
+    proa_view zeros = proa_view_2d(PROA_ARENA_NEW(b->arena, float, cols), v.dtype, rows, cols);
+    zeros.stride[0] = 0;
+    *pieces = (proa_tensor_pieces){.cols = cols, .count = (int32_t)(3 * groups), .piece = piece};
+    for (int64_t g = 0; g < groups; g++) {
+        int64_t row = g * rows, first = g * each, end = first + each;
+        put_piece(piece++, proa_view_cols(zeros, 0, first), row, 0);
+        put_piece(piece++, proa_view_rows(v, row, row + rows), row, first);
+        put_piece(piece++, proa_view_cols(zeros, end, cols), row, end);
+    }
+    source->encoding = PROA_ENCODING_PIECES;
+    source->view = proa_view_of(pieces, v.dtype, 2, shape);
+}
+
 /* The parts of one matrix, vector or table, by the load action. */
 static void add_parts(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
@@ -455,6 +487,7 @@ static void add_parts(const binder *b, proa_param *param, const proa_name *row, 
     int orders = part.tensor->final ? 0 : proa_load_orders(order, row->load, b->c, part.source.view.shape[0]);
     part.normalised = row->load == PROA_LOAD_NORMALISED;
     if (row->load == PROA_LOAD_TAPS_TURNED && !part.tensor->final) turn_taps(b->c, &part.source);
+    if (row->load == PROA_LOAD_GROUPED && !part.tensor->final) spread_groups(b, param->cols, &part.source);
     if (orders == 0) add_part(b, param, part);
     for (int i = 0; i < orders; i++) {
         part.source.order = order[i];
@@ -609,6 +642,20 @@ static void want_final(const binder *b, wanted *w)
     shape[1] = shape[0], shape[0] = rows;
 }
 
+/* The stored shape says how many groups there are. */
+static proa_status want_groups(const binder *b, wanted *w, const proa_weights_tensor *t)
+{
+    int64_t rows = w->shape[0], cols = w->shape[1],
+            each = t->source.view.rank > 1 ? t->source.view.shape[1] : cols;
+    if (each < 1 || cols % each || rows % (cols / each)) return PROA_OK; /* check_tensor names both shapes */
+    bool known = t->source.encoding == PROA_ENCODING_PLAIN || t->source.encoding == PROA_ENCODING_PACKED;
+    if (!known && each < cols)
+        return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded as %s: its groups cannot be taken apart",
+                         t->name, proa_encoding_name(t->source.encoding));
+    w->shape[1] = each;
+    return PROA_OK;
+}
+
 static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     wanted w = {.row = row, .layer = has_placeholders(row->name, 1) ? layer : PROA_SOME_LAYER};
@@ -683,6 +730,7 @@ static proa_status bind_one(const binder *b, const proa_name *row, int64_t layer
     if (t->final && row->load == PROA_LOAD_HEAD_VALUES) t = find_values(b, &w);
     if (!t) return fail_missing(b, &w);
     if (t->final) want_final(b, &w);
+    else if (row->load == PROA_LOAD_GROUPED) PROA_TRY(want_groups(b, &w, t));
     int64_t at = has_placeholders(row->name, 1) ? layer : stack->layers;
     int64_t expert = row->flags & PROA_PER_EXPERT ? number : 0;
     return bind_parts(b, &w, t, proa_params_at(stack, at, row->slot), expert);

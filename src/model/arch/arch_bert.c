@@ -5,9 +5,9 @@
  * answer), masked language model, and ELECTRA's discriminator. RoBERTa's positions begin after that of the padding
  * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global
  * tokens, the first one and those of the question, with projections of their own. ERNIE may add the embedding of a
- * task. ELECTRA may have embeddings narrower than its layers. BigBird is a BERT where it attends to all tokens, LUKE a
- * RoBERTa for texts without entities.
- * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,longformer,luke,electra}.py. */
+ * task, LayoutLM adds those of a text without boxes. ELECTRA may have embeddings narrower than its layers. BigBird is a
+ * BERT where it attends to all tokens, LUKE a RoBERTa for texts without entities, I-BERT a RoBERTa.
+ * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,ibert,longformer,luke,layoutlm,electra}.py. */
 #include "model/arch/bert_rows.h"
 
 #include "base/checked.h"
@@ -71,6 +71,28 @@ static const proa_name ernie_cls_tensors[] = {
 static const proa_name ernie_token_tensors[] = {ERNIE_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name ernie_qa_tensors[] = {ERNIE_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name ernie_mlm_tensors[] = {ERNIE_TENSORS, BERT_MLM_TENSORS("ernie.", HIDDEN), END_TENSORS};
+/* I-BERT's table in integers is as large as the table. */
+#define IBERT_TENSORS \
+    ROBERTA_TENSORS, \
+    TENSOR("roberta.embeddings.word_embeddings.weight_integer", TOKENS, TABLE, VOCAB, HIDDEN, PROA_UNUSED)
+static const proa_name ibert_bare_tensors[] = {IBERT_TENSORS, BERT_POOLER("roberta.", IF(PRESENT)), END_TENSORS};
+static const proa_name ibert_cls_tensors[] = {IBERT_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
+static const proa_name ibert_token_tensors[] = {IBERT_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name ibert_qa_tensors[] = {IBERT_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
+static const proa_name ibert_mlm_tensors[] = {IBERT_TENSORS, ROBERTA_MLM_TENSORS("roberta."), END_TENSORS};
+#define LAYOUTLM_TENSORS \
+    BODY_TENSORS("layoutlm.", CONTEXT),                                                 \
+    TABLE("layoutlm.embeddings.x_position_embeddings.weight", BOX_X, BOXES, HIDDEN),    \
+    TABLE("layoutlm.embeddings.y_position_embeddings.weight", BOX_Y, BOXES, HIDDEN),    \
+    TABLE("layoutlm.embeddings.h_position_embeddings.weight", BOX_H, BOXES, HIDDEN),    \
+    TABLE("layoutlm.embeddings.w_position_embeddings.weight", BOX_W, BOXES, HIDDEN)
+static const proa_name layoutlm_bare_tensors[] = {
+    LAYOUTLM_TENSORS, BERT_POOLER("layoutlm.", IF(PRESENT)), END_TENSORS};
+static const proa_name layoutlm_cls_tensors[] = {
+    LAYOUTLM_TENSORS, BERT_POOLER("layoutlm.", 0), CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name layoutlm_token_tensors[] = {LAYOUTLM_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name layoutlm_qa_tensors[] = {LAYOUTLM_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
+static const proa_name layoutlm_mlm_tensors[] = {LAYOUTLM_TENSORS, BERT_MLM_TENSORS("layoutlm.", HIDDEN), END_TENSORS};
 static const proa_name electra_bare_tensors[] = {ELECTRA_TENSORS, END_TENSORS};
 static const proa_name electra_cls_tensors[] = {ELECTRA_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
 static const proa_name electra_token_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
@@ -164,6 +186,16 @@ static const char *const luke_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, L
 static const char *const luke_mlm_ignored[] = {
     "position_ids", UNUSED_POOLER, LUKE_QUERIES, "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias",
     NULL};
+/* I-BERT's ranges and integers, which its form for integers alone reads. */
+static const char *const ibert_beginnings[] = {"roberta.", "ibert.", NULL};
+#define INTEGER_STATE \
+    "x_min", "x_max", "act_scaling_factor", "weight_scaling_factor", "weight_integer", "fc_scaling_factor",  \
+    "bias_integer", "LayerNorm.shift"
+static const char *const ibert_ignored[] = {ROBERTA_PRETRAINING, UNUSED_POOLER, INTEGER_STATE, NULL};
+static const char *const ibert_mlm_ignored[] = {
+    "position_ids", UNUSED_POOLER, INTEGER_STATE, "lm_head.decoder.weight", "lm_head.decoder.bias", "lm_head.bias",
+    NULL};
+static const char *const layoutlm_prefixes[] = {"layoutlm.", NULL};
 static const char *const longformer_beginnings[] = {"roberta.", "longformer.", NULL};
 /* The heads of ELECTRA's two pretraining models. */
 static const char *const electra_ignored[] = {
@@ -192,6 +224,19 @@ static const proa_step ernie_embed[] = {
     EMBED_TO(D, POSITIONS, OF_POS | ADD),
     EMBED_TO(D, TYPES,     OF_TYPE | ADD),
     EMBED_TO(D, TASKS,     OF_NONE | ADD | IF(TASKED)),
+    NORM    (D, X,         EMBED_NORM),
+    END};
+/* A text has no boxes: all its tokens have coordinates, a height and a width of 0. */
+static const proa_step layoutlm_embed[] = {
+    EMBED_TO(D, TOKENS,    0),
+    EMBED_TO(D, POSITIONS, OF_POS | ADD),
+    EMBED_TO(D, BOX_X,     OF_NONE | ADD),
+    EMBED_TO(D, BOX_Y,     OF_NONE | ADD),
+    EMBED_TO(D, BOX_X,     OF_NONE | ADD),
+    EMBED_TO(D, BOX_Y,     OF_NONE | ADD),
+    EMBED_TO(D, BOX_H,     OF_NONE | ADD),
+    EMBED_TO(D, BOX_W,     OF_NONE | ADD),
+    EMBED_TO(D, TYPES,     OF_TYPE | ADD),
     NORM    (D, X,         EMBED_NORM),
     END};
 static const proa_step electra_embed[] = {
@@ -271,6 +316,20 @@ static proa_status finish_discriminator(proa_config *c, const proa_json *json, p
 static proa_status finish_roberta(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_TRY(proa_roberta_read_positions(c, json, 1, err));
+    return finish_bert(c, json, arena, err);
+}
+
+/* Its layers as they are trained; those for integers alone round at each step. */
+static proa_status finish_ibert(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_bert_check_switch(json, "quant_mode", false, err));
+    return finish_roberta(c, json, arena, err);
+}
+
+static proa_status finish_layoutlm(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    c->boxes = 1024;
+    PROA_TRY(proa_json_get_int(&c->boxes, json, "max_2d_position_embeddings", 1, PROA_CONTEXT_MAX, err));
     return finish_bert(c, json, arena, err);
 }
 
@@ -387,6 +446,36 @@ const proa_arch proa_arch_luke_qa = {
 const proa_arch proa_arch_luke_mlm = {
     LUKE("luke_mlm", "ForMaskedLM", roberta_mlm_tensors, luke_mlm_ignored, roberta_mlm_head, ALL, VOCAB),
     .embedder = &proa_arch_luke};
+#define IBERT(type, ending, tensors, skipped, heads, rows, outs)                                       \
+    ENCODER(type, STRINGS("IBert" ending), keys, embed, tensors, skipped, heads, rows, outs),           \
+    .model_type = "ibert", .prefixes = roberta_prefixes, .prefix_aliases = ibert_beginnings,            \
+    .aliases = roberta_aliases, .finish = finish_ibert
+const proa_arch proa_arch_ibert = {
+    IBERT("ibert", "Model", ibert_bare_tensors, ibert_ignored, headless, ALL, HIDDEN), .pool = pool};
+const proa_arch proa_arch_ibert_cls = {
+    IBERT("ibert_cls", "ForSequenceClassification", ibert_cls_tensors, ibert_ignored, roberta_cls_head, FIRST, LABELS)};
+const proa_arch proa_arch_ibert_token = {
+    IBERT("ibert_token", "ForTokenClassification", ibert_token_tensors, ibert_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_ibert_qa = {
+    IBERT("ibert_qa", "ForQuestionAnswering", ibert_qa_tensors, ibert_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_ibert_mlm = {
+    IBERT("ibert_mlm", "ForMaskedLM", ibert_mlm_tensors, ibert_mlm_ignored, roberta_mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_ibert};
+#define LAYOUTLM(type, ending, tensors, skipped, heads, rows, outs)                                    \
+    ENCODER(type, STRINGS("LayoutLM" ending), keys, layoutlm_embed, tensors, skipped, heads, rows, outs), \
+    .model_type = "layoutlm", .prefixes = layoutlm_prefixes, .aliases = aliases, .finish = finish_layoutlm
+const proa_arch proa_arch_layoutlm = {
+    LAYOUTLM("layoutlm", "Model", layoutlm_bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool};
+const proa_arch proa_arch_layoutlm_cls = {
+    LAYOUTLM("layoutlm_cls", "ForSequenceClassification", layoutlm_cls_tensors, bare_ignored, cls_head, FIRST, LABELS)};
+const proa_arch proa_arch_layoutlm_token = {
+    LAYOUTLM("layoutlm_token", "ForTokenClassification", layoutlm_token_tensors, rows_ignored, token_head, ALL,
+             LABELS)};
+const proa_arch proa_arch_layoutlm_qa = {
+    LAYOUTLM("layoutlm_qa", "ForQuestionAnswering", layoutlm_qa_tensors, rows_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_layoutlm_mlm = {
+    LAYOUTLM("layoutlm_mlm", "ForMaskedLM", layoutlm_mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_layoutlm};
 #define LONGFORMER(type, ending, tensors, heads, rows, outs, finisher)                                         \
     .name = type, .hf = STRINGS("Longformer" ending), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
     .keys = keys, .names = tensors, .ignored = longformer_ignored, .head = heads,                             \

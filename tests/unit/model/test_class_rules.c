@@ -1017,6 +1017,26 @@ static void mobilebert(void **state)
     refused("{" MOBILEBERT_SIZES ",\"num_feedforward_networks\":5}", PROA_INVALID, "is 5, must be 1 to 4");
 }
 
+#define SMALL_BERT(class)                                                                                    \
+    "\"architectures\":[\"" class "\"],\"vocab_size\":64,\"hidden_size\":64,\"num_hidden_layers\":2,"        \
+                                  "\"num_attention_heads\":4,\"intermediate_size\":32"
+
+/* I-BERT runs as it is trained, not in integers; LayoutLM has tables of coordinates; SqueezeBERT has one width. */
+static void relatives_of_bert(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(&f, "{" SMALL_BERT("IBertModel") ",\"quant_mode\":false}");
+    assert_int_equal(f.c.position_offset, 2);
+    proa_arena_release(&f.arena);
+    refused("{" SMALL_BERT("IBertModel") ",\"quant_mode\":true}", PROA_UNSUPPORTED, "'quant_mode' true");
+    accepted(&f, "{" SMALL_BERT("LayoutLMModel") ",\"max_2d_position_embeddings\":20}");
+    assert_int_equal(f.c.boxes, 20);
+    proa_arena_release(&f.arena);
+    refused("{" SMALL_BERT("SqueezeBertModel") ",\"embedding_size\":32}", PROA_UNSUPPORTED,
+            "'embedding_size' 32 is not 'hidden_size' 64");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1055,6 +1075,7 @@ int main(void)
         cmocka_unit_test(merged_tasks),
         cmocka_unit_test(xlm),
         cmocka_unit_test(mobilebert),
+        cmocka_unit_test(relatives_of_bert),
         cmocka_unit_test(windows_to_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
