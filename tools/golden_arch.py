@@ -503,6 +503,39 @@ BERT_LIKE = {
     "squeezebert": ("SqueezeBert", lambda: transformers.SqueezeBertConfig(embedding_size=48, q_groups=2, k_groups=1, v_groups=3, **SMALL)),
     "mobilebert": ("MobileBert", lambda: transformers.MobileBertConfig(**MOBILEBERT)),
 }
+# What is behind a pooler or a summary: a number for each choice, or whether a text follows another. One of each row.
+NARROW = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "max_position_embeddings": 36,
+        "vocab_size": VOCAB, "pad_token_id": 0}
+NARROW_OFFSET = dict(NARROW, pad_token_id=1, type_vocab_size=1)
+CHOICES = {
+    "bert_types_choice": ("BertForMultipleChoice", lambda: BertConfig(num_labels=3, **NARROW)),
+    "bert_types_next": ("BertForNextSentencePrediction", lambda: BertConfig(num_labels=3, **NARROW)),
+    "ernie_next": ("ErnieForNextSentencePrediction", lambda: transformers.ErnieConfig(use_task_id=True, **NARROW)),
+    "megatron_bert_next": ("MegatronBertForNextSentencePrediction", lambda: transformers.MegatronBertConfig(**NARROW)),
+    "albert_choice": ("AlbertForMultipleChoice", lambda: AlbertConfig(embedding_size=12, hidden_act="gelu_new", **NARROW)),
+    "rembert_choice": ("RemBertForMultipleChoice", lambda: transformers.RemBertConfig(
+        input_embedding_size=12, output_embedding_size=20, **NARROW)),
+    "roberta_choice": ("RobertaForMultipleChoice", lambda: RobertaConfig(**NARROW_OFFSET)),
+    "data2vec_text_choice": ("Data2VecTextForMultipleChoice", lambda: transformers.Data2VecTextConfig(**NARROW_OFFSET)),
+    "xlm_roberta_xl_choice": ("XLMRobertaXLForMultipleChoice", lambda: transformers.XLMRobertaXLConfig(**NARROW_OFFSET)),
+    "roberta_prelayernorm_choice": ("RobertaPreLayerNormForMultipleChoice", lambda: transformers.RobertaPreLayerNormConfig(**NARROW_OFFSET)),
+    "luke_choice": ("LukeForMultipleChoice", lambda: transformers.LukeConfig(entity_vocab_size=8, entity_emb_size=4, **NARROW_OFFSET)),
+    "mpnet_choice": ("MPNetForMultipleChoice", lambda: MPNetConfig(**dict(NARROW, pad_token_id=1))),
+    "bigbird_choice": ("BigBirdForMultipleChoice", lambda: transformers.BigBirdConfig(
+        block_size=8, num_random_blocks=1, sep_token_id=2, **NARROW)),
+    "distilbert_choice": ("DistilBertForMultipleChoice", lambda: DistilBertConfig(
+        dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=36, vocab_size=VOCAB)),
+    "deberta_choice": ("DebertaV2ForMultipleChoice", lambda: transformers.DebertaV2Config(
+        relative_attention=True, pos_att_type="c2p|p2c", position_biased_input=False, type_vocab_size=0, position_buckets=16, **NARROW)),
+    "modernbert_choice": ("ModernBertForMultipleChoice", lambda: transformers.ModernBertConfig(
+        local_attention=8, global_attn_every_n_layers=2, cls_token_id=1, sep_token_id=2, bos_token_id=1, eos_token_id=2, **NARROW)),
+    "xlnet_choice": ("XLNetForMultipleChoice", lambda: transformers.XLNetConfig(
+        vocab_size=VOCAB, d_model=16, n_layer=2, n_head=2, d_inner=24)),
+    "electra_choice": ("ElectraForMultipleChoice", lambda: ElectraConfig(embedding_size=12, **NARROW)),
+    "roformer_choice": ("RoFormerForMultipleChoice", lambda: transformers.RoFormerConfig(embedding_size=12, **NARROW)),
+    "xlm_choice": ("XLMForMultipleChoice", lambda: transformers.XLMConfig(
+        num_labels=5, emb_dim=16, n_layers=2, n_heads=2, max_position_embeddings=36, vocab_size=VOCAB, pad_token_id=2)),
+}
 # Encoders: the class with its head, and its configuration.
 HEADS = {
     "bert_types": ("BertModel", lambda: BertConfig(**BERT)),
@@ -632,6 +665,7 @@ HEADS = {
     "nomic_bert_cls": ("NomicBertForSequenceClassification", lambda: transformers.NomicBertConfig(num_labels=3, **SMALL)),
     "nomic_bert_token": ("NomicBertForTokenClassification", lambda: transformers.NomicBertConfig(num_labels=5, **SMALL)),
     "nomic_bert_mlm": ("NomicBertForMaskedLM", lambda: transformers.NomicBertConfig(**SMALL)),
+    **CHOICES,
 }
 # Other classes on the layers of decoders: each decoder in one of its forms, GPT-2 in all.
 SHORT = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -1087,7 +1121,10 @@ def make_head(row):
         if "types" in row:
             types["token_type_ids"] = [min(3 * i // len(ids), model.config.type_vocab_size - 1) for i in range(len(ids))]
         cache = {"cache": NoCaches(transformers.DynamicCache(), transformers.DynamicCache())} if row == "flaubert" else {}
-        out = model(torch.tensor([ids]), **global_mask(model, ids), **cache, **{k: torch.tensor([v]) for k, v in types.items()})
+        inputs = {"input_ids": torch.tensor([ids]), **{k: torch.tensor([v]) for k, v in types.items()}}
+        if "MultipleChoice" in name:  # a text with one choice
+            inputs = {k: v[:, None] for k, v in inputs.items()}
+        out = model(**inputs, **global_mask(model, ids), **cache)
         rows = model_rows(model, ids) if row == "dpr" else output_rows(out)
         if row == "electra_disc":  # one number for each row
             rows = rows[:, None]

@@ -624,7 +624,9 @@ typedef enum proa_head_form {
     PROA_FORM_ENDS,   /* the same of an encoder-decoder, from the last row */
     PROA_FORM_TOKENS, /* ...ForTokenClassification: labels of each token */
     PROA_FORM_SPANS,  /* ...ForQuestionAnswering: scores of start and end of each token */
-    PROA_FORM_CAUSAL  /* ...ForCausalLM: a decoder without its encoder, or an encoder's layers as a decoder */
+    PROA_FORM_CAUSAL, /* ...ForCausalLM: a decoder without its encoder, or an encoder's layers as a decoder */
+    PROA_FORM_CHOICES, /* ...ForMultipleChoice: a number for an input, which is compared with those of other inputs */
+    PROA_FORM_FOLLOWS /* ...ForNextSentencePrediction: whether the second text of an input follows the first one */
 } proa_head_form;
 
 /* Which vector of an input is its embedding, where neither its folder nor the request says it. */
@@ -881,6 +883,7 @@ typedef struct proa_arch {
     A(electra_token)                                                                                         \
     A(electra_qa)                                                                                            \
     A(electra_disc)                                                                                          \
+    A(electra_choice)                                                                                        \
     A(electra_mlm)                                                                                           \
     A(mpnet)                                                                                                 \
     A(mpnet_cls)                                                                                             \
@@ -946,6 +949,7 @@ typedef struct proa_arch {
     A(rembert_mlm)                                                                                           \
     A(roformer)                                                                                              \
     A(roformer_cls)                                                                                          \
+    A(roformer_choice)                                                                                       \
     A(roformer_token)                                                                                        \
     A(roformer_qa)                                                                                           \
     A(roformer_mlm)                                                                                          \
@@ -966,6 +970,7 @@ typedef struct proa_arch {
     A(mobilebert_mlm)                                                                                        \
     A(xlm)                                                                                                   \
     A(xlm_cls)                                                                                               \
+    A(xlm_choice)                                                                                            \
     A(xlm_token)                                                                                             \
     A(xlm_qa)                                                                                                \
     A(xlm_mlm)                                                                                               \

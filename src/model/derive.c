@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * derive.c - makes rows of other rows: a classifier, an embedder, a decoder alone, ... of the same layers.
  * A classifier of texts has its labels from one row of each input, one of tokens and one of spans (question answering)
- * from each row, an embedder gives the normed states. Facts: transformers' modeling_layers.py and the classes of the
- * models that have heads of their own (GPT-2, BLOOM, OPT, BART, T5, BERT, ...), which differ in names alone. */
+ * from each row, an embedder gives the normed states. Of several inputs the best choice is the one with the largest
+ * number. Facts: transformers' modeling_layers.py and the classes of the models that have heads of their own (GPT-2,
+ * BLOOM, OPT, BART, T5, BERT, ...), which differ in names alone. */
 #include "model/derive.h"
 
 #include "model/arch/arch_rows.h"
@@ -43,6 +44,15 @@ static const proa_name out_names[] = {
     MATRIX   ("score.out_proj.weight",               HEAD,         LABELS, HIDDEN),
     VECTOR   ("score.out_proj.bias",                 HEAD_B,       LABELS),
     END_TENSORS};
+/* Of encoders, behind their pooler. */
+static const proa_name choice_names[] = {
+    MATRIX   ("classifier.weight",                   HEAD,         LABELS, HIDDEN),
+    VECTOR   ("classifier.bias",                     HEAD_B,       LABELS),
+    END_TENSORS};
+static const proa_name follow_names[] = {
+    MATRIX   ("cls.seq_relationship.weight",         HEAD,         LABELS, HIDDEN),
+    VECTOR   ("cls.seq_relationship.bias",           HEAD_B,       LABELS),
+    END_TENSORS};
 static const proa_step headless[] = {GATHER(OUT), END};
 static const proa_step class_head[] = {
     GATHER(H),
@@ -50,6 +60,7 @@ static const proa_step class_head[] = {
     LINEAR(HN, OUT, HEAD,       0),
     END};
 static const proa_step rows_head[] = {GATHER(H), LINEAR(H, OUT, HEAD, 0), END};
+static const proa_step pooled_head[] = {GATHER(H), LINEAR(H, HN, POOL, TANH), LINEAR(HN, OUT, HEAD, 0), END};
 /* What a decoder over the input begins with: it keeps what the encoder made of the same rows. */
 static const proa_step keep_encoded[] = {SCALE(X, KEPT), END};
 static const proa_step nothing[] = {END};
@@ -87,6 +98,10 @@ static const struct head_form {
          rows_head),
     FORM(ENCODER_DECODER, CAUSAL, "_causal", "ForCausalLM", PROA_ROWS_LAST, PROA_DIM_VOCAB, no_names, NULL),
     FORM(ENCODER, CAUSAL, "_causal", "ForCausalLM", PROA_ROWS_LAST, PROA_DIM_VOCAB, no_names, NULL),
+    FORM(ENCODER, CHOICES, "_choice", "ForMultipleChoice", PROA_ROWS_FIRST, PROA_DIM_LABELS, choice_names,
+         pooled_head),
+    FORM(ENCODER, FOLLOWS, "_next", "ForNextSentencePrediction", PROA_ROWS_FIRST, PROA_DIM_LABELS,
+         follow_names, pooled_head),
 #undef FORM
 };
 
@@ -157,6 +172,11 @@ static bool is_of_head(proa_weight_slot slot)
     return slot == PROA_SLOT_HEAD || slot == PROA_SLOT_HEAD_B;
 }
 
+static bool is_of_pooler(proa_weight_slot slot)
+{
+    return slot == PROA_SLOT_POOL || slot == PROA_SLOT_POOL_B;
+}
+
 /* Whether a row of the form has a tensor of its origin. A decoder alone has its head, but adds nothing to the logits
  * that a checkpoint may lack (final_logits_bias). */
 static bool keeps_tensor(const struct head_form *form, const proa_name *n)
@@ -176,6 +196,15 @@ static proa_name in_decoder(proa_name n)
     return n;
 }
 
+/* The same tensor in a row of the form. A head behind the pooler needs it. */
+static proa_name in_form(const struct head_form *form, proa_name n)
+{
+    if (form->form == PROA_FORM_CAUSAL) return in_decoder(n);
+    if (form->kind == PROA_KIND_DECODER) n.stack = PROA_STACK_ENCODER;
+    if (form->kind == PROA_KIND_ENCODER && is_of_pooler(n.slot)) n.flags &= ~(proa_flags)PROA_IF(PRESENT);
+    return n;
+}
+
 /* The tensors of the origin, and those of the new head, which ends the pass of an encoder. */
 static const proa_name *make_tensors(const proa_arch *origin, const struct head_form *form)
 {
@@ -183,12 +212,8 @@ static const proa_name *make_tensors(const proa_arch *origin, const struct head_
     while (origin->names[count].name) count++;
     for (const proa_name *h = form->names; h->name; h++) count++;
     proa_name *out = PROA_ARENA_NEW(&rows_arena, proa_name, count + 1);
-    for (const proa_name *from = origin->names; from->name; from++) {
-        if (!keeps_tensor(form, from)) continue;
-        out[n] = form->form == PROA_FORM_CAUSAL ? in_decoder(*from) : *from;
-        if (form->kind == PROA_KIND_DECODER) out[n].stack = PROA_STACK_ENCODER;
-        n++;
-    }
+    for (const proa_name *from = origin->names; from->name; from++)
+        if (keeps_tensor(form, from)) out[n++] = in_form(form, *from);
     for (const proa_name *h = form->names; h->name; h++) out[n++] = *h;
     return out;
 }
@@ -336,13 +361,39 @@ static void become_decoder(proa_arch *row, const proa_arch *encoder)
     row->embedder = NULL;
 }
 
+/* Whether the row of an encoder is a classifier, whose head that of the form is but for the number of labels. */
+static bool has_labels(const proa_arch *origin)
+{
+    return origin->outputs == PROA_DIM_LABELS;
+}
+
+/* Of an encoder without a head, or of a classifier: the same layers, which see both sides. */
+static void take_encoder(proa_arch *row, const proa_arch *encoder)
+{
+    row->pool = NULL;
+    if (!has_labels(encoder)) return;
+    row->head = encoder->head;
+    row->head_rows = encoder->head_rows;
+}
+
+/* What the forms have of their origins. */
+static void take_layers(proa_arch *row, const proa_arch *origin, const struct head_form *form)
+{
+    bool causal = form->form == PROA_FORM_CAUSAL;
+    switch (form->kind) {
+    case PROA_KIND_DECODER: take_decoder(row, origin, form); break;
+    case PROA_KIND_ENCODER: (causal ? become_decoder : take_encoder)(row, origin); break;
+    case PROA_KIND_ENCODER_DECODER: (causal ? take_decoder_alone : decode_input)(row, origin); break;
+    }
+}
+
 static const proa_arch *make_row(const proa_arch *origin, const struct head_form *form)
 {
     proa_arch *row = PROA_ARENA_NEW(&rows_arena, proa_arch, 1);
     *row = *origin;
     row->name = join_names(origin->name, form->row);
     row->hf = name_classes(origin, form->class);
-    row->names = make_tensors(origin, form);
+    row->names = has_labels(origin) ? origin->names : make_tensors(origin, form);
     if (form->head) row->head = form->head;
     row->head_rows = form->rows;
     row->outputs = form->outputs;
@@ -350,10 +401,7 @@ static const proa_arch *make_row(const proa_arch *origin, const struct head_form
     row->forms = 0;
     row->origin = origin;
     row->form = form->form;
-    if (form->kind == PROA_KIND_DECODER) take_decoder(row, origin, form);
-    else if (form->kind == PROA_KIND_ENCODER) become_decoder(row, origin);
-    else if (form->form == PROA_FORM_CAUSAL) take_decoder_alone(row, origin);
-    else decode_input(row, origin);
+    take_layers(row, origin, form);
     return row;
 }
 
@@ -422,18 +470,29 @@ static void leave_encoder(proa_config *c)
     c->decoder_start = -1;
 }
 
+/* Forms whose number of labels config.json does not give. */
+static void fix_labels(proa_config *c, proa_head_form form)
+{
+    bool pair = form == PROA_FORM_SPANS || form == PROA_FORM_FOLLOWS, one = form == PROA_FORM_CHOICES;
+    if (!pair && !one) return;
+    c->labels = pair ? 2 : 1;
+    c->regression = one;
+}
+
 proa_status proa_arch_finish_form(const proa_arch *arch, proa_config *c, const proa_json *json,
                                   const proa_json *outer, proa_err *err)
 {
     bool causal = arch->form == PROA_FORM_CAUSAL;
     switch (arch->origin->kind) {
     case PROA_KIND_DECODER: PROA_TRY(finish_decoder(arch, c, json, err)); break;
-    case PROA_KIND_ENCODER: return become_causal(c, json, err);
+    case PROA_KIND_ENCODER:
+        if (causal) return become_causal(c, json, err);
+        break;
     case PROA_KIND_ENCODER_DECODER: c->stream_scale = 1; break;
     }
     if (causal) leave_encoder(c);
     if (causal) return PROA_OK;
     PROA_TRY(proa_config_read_labels(c, outer, err));
-    if (arch->form == PROA_FORM_SPANS) c->labels = 2, c->regression = false;
+    fix_labels(c, arch->form);
     return PROA_OK;
 }

@@ -6,6 +6,8 @@
  *   of an encoder-decoder  with labels: an encoder that decodes its input, the decoder's rows have the head;
  *                          or the decoder alone, without cross-attention
  *   of a masked language model  the decoder of the same layers, which sees one side
+ *   of an encoder          behind its pooler: a number, or whether one text follows another;
+ *                          of its classifier: the number, too
  * The head of each form is written here once.
  * Owner: the rows live until the process ends.  Threads: any; the rows are made at the first call. */
 #ifndef PROA_MODEL_DERIVE_H

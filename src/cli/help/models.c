@@ -23,6 +23,7 @@ static const char *output_name(const proa_arch *a)
     if (a->outputs == PROA_DIM_VOCAB) return "masked words";
     if (a->outputs == PROA_DIM_HIDDEN || proa_arch_projects(a)) return "hidden states";
     if (strstr(a->hf[0], "QuestionAnswering")) return "start and end scores";
+    if (strstr(a->hf[0], "MultipleChoice")) return "a number";
     return a->head_rows == PROA_ROWS_ALL ? "a class for each token" : "a class or a number";
 }
 

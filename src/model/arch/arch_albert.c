@@ -130,7 +130,7 @@ static proa_status finish_albert(proa_config *c, const proa_json *json, proa_are
     .head = heads, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_albert
 
 const proa_arch proa_arch_albert = {
-    ROW("albert", ("AlbertModel"), bare_tensors, headless, ALL, HIDDEN), .pool = pool};
+    ROW("albert", ("AlbertModel"), bare_tensors, headless, ALL, HIDDEN), .pool = pool, FORMS(CHOICES, "Albert")};
 const proa_arch proa_arch_albert_cls = {
     ROW("albert_cls", ("AlbertForSequenceClassification"), cls_tensors, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_albert_token = {

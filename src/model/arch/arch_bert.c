@@ -95,6 +95,12 @@ static const proa_name layoutlm_qa_tensors[] = {LAYOUTLM_TENSORS, CLASSIFIER_TEN
 static const proa_name layoutlm_mlm_tensors[] = {LAYOUTLM_TENSORS, BERT_MLM_TENSORS("layoutlm.", HIDDEN), END_TENSORS};
 static const proa_name electra_bare_tensors[] = {ELECTRA_TENSORS, END_TENSORS};
 static const proa_name electra_cls_tensors[] = {ELECTRA_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
+static const proa_name electra_choice_tensors[] = {
+    ELECTRA_TENSORS,
+    MATRIX("sequence_summary.summary.weight", HEAD_DENSE,   HIDDEN, HIDDEN),
+    VECTOR("sequence_summary.summary.bias",   HEAD_DENSE_B, HIDDEN),
+    CLASSIFIER_TENSORS("classifier"),
+    END_TENSORS};
 static const proa_name electra_token_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name electra_qa_tensors[] = {ELECTRA_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name electra_disc_tensors[] = {
@@ -262,6 +268,7 @@ static const proa_step longformer_layer[] = {
     END};
 static const proa_step headless[] = NO_HEAD, pool[] = POOLER_HEAD, cls_head[] = POOLED_HEAD, token_head[] = ROWS_HEAD;
 static const proa_step roberta_cls_head[] = DENSE_HEAD(TANH), electra_cls_head[] = DENSE_HEAD(GELU);
+static const proa_step electra_choice_head[] = DENSE_HEAD(HEAD_ACT);
 static const proa_step electra_disc_head[] = DENSE_HEAD(ACT), electra_mlm_head[] = NARROW_MLM_HEAD(GELU);
 static const proa_step mlm_head[] = MLM_HEAD(ACT), roberta_mlm_head[] = MLM_HEAD(GELU);
 /* clang-format on */
@@ -310,6 +317,17 @@ static proa_status finish_discriminator(proa_config *c, const proa_json *json, p
     PROA_TRY(finish_bert(c, json, arena, err));
     c->labels = 1;
     c->regression = false;
+    return PROA_OK;
+}
+
+/* A number for an input, which is compared with those of others, of its first row. */
+static proa_status finish_electra_choice(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    proa_act unnamed = proa_config_is_null(json, "summary_activation") ? PROA_ACT_NONE : PROA_ACT_GELU;
+    PROA_TRY(proa_bert_check_summary(json, &(proa_summary){"first", true}, err));
+    PROA_TRY(proa_config_read_act(&c->head_act, json, "summary_activation", unnamed, err));
+    PROA_TRY(finish_bert(c, json, arena, err));
+    proa_bert_set_choice(c);
     return PROA_OK;
 }
 
@@ -373,7 +391,8 @@ static proa_status finish_longformer_qa(proa_config *c, const proa_json *json, p
     .model_type = "electra", .prefixes = electra_prefixes, .finish = finisher
 
 const proa_arch proa_arch_bert = {
-    BERT("bert", "BertModel", bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool};
+    BERT("bert", "BertModel", bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool,
+    FORMS(CHOICES | FOLLOWS, "Bert")};
 const proa_arch proa_arch_bert_cls = {
     BERT("bert_cls", "BertForSequenceClassification", cls_tensors, bare_ignored, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_bert_token = {
@@ -389,7 +408,8 @@ const proa_arch proa_arch_bert_mlm = {
     ENCODER(type, STRINGS(__VA_ARGS__), bigbird_keys, embed, tensors, skipped, heads, rows, outs),          \
     .model_type = "big_bird", .prefixes = prefixes, .aliases = aliases, .finish = finish_bigbird
 const proa_arch proa_arch_bigbird = {
-    BIGBIRD("bigbird", bigbird_bare_tensors, bigbird_ignored, headless, ALL, HIDDEN, "BigBirdModel"), .pool = pool};
+    BIGBIRD("bigbird", bigbird_bare_tensors, bigbird_ignored, headless, ALL, HIDDEN, "BigBirdModel"), .pool = pool,
+    FORMS(CHOICES, "BigBird")};
 const proa_arch proa_arch_bigbird_cls = {
     BIGBIRD("bigbird_cls", bigbird_cls_tensors, bigbird_ignored, electra_disc_head, FIRST, LABELS,
             "BigBirdForSequenceClassification")};
@@ -408,7 +428,8 @@ const proa_arch proa_arch_dpr = {
     ENCODER(type, STRINGS(class), keys, ernie_embed, tensors, skipped, heads, rows, outs),      \
     .model_type = "ernie", .prefixes = ernie_prefixes, .aliases = aliases, .finish = finish_ernie
 const proa_arch proa_arch_ernie = {
-    ERNIE("ernie", "ErnieModel", ernie_bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool};
+    ERNIE("ernie", "ErnieModel", ernie_bare_tensors, bare_ignored, headless, ALL, HIDDEN), .pool = pool,
+    FORMS(CHOICES | FOLLOWS, "Ernie")};
 const proa_arch proa_arch_ernie_cls = {
     ERNIE("ernie_cls", "ErnieForSequenceClassification", ernie_cls_tensors, bare_ignored, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_ernie_token = {
@@ -419,7 +440,8 @@ const proa_arch proa_arch_ernie_mlm = {
     ERNIE("ernie_mlm", "ErnieForMaskedLM", ernie_mlm_tensors, rows_ignored, mlm_head, ALL, VOCAB),
     .embedder = &proa_arch_ernie, FORMS(DECODERS, "Ernie")};
 const proa_arch proa_arch_roberta = {
-    ROBERTA("roberta", "Model", roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool};
+    ROBERTA("roberta", "Model", roberta_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool,
+    FORMS(CHOICES, "Roberta", "XLMRoberta", "Camembert", "Data2VecText")};
 const proa_arch proa_arch_roberta_cls = {
     ROBERTA("roberta_cls", "ForSequenceClassification", roberta_cls_tensors, roberta_ignored, roberta_cls_head, FIRST,
             LABELS)};
@@ -436,7 +458,8 @@ const proa_arch proa_arch_roberta_mlm = {
     .model_type = "luke", .prefixes = roberta_prefixes, .prefix_aliases = luke_beginnings,              \
     .unused_parts = luke_unused, .aliases = roberta_aliases, .finish = finish_roberta
 const proa_arch proa_arch_luke = {
-    LUKE("luke", "Model", roberta_bare_tensors, luke_ignored, headless, ALL, HIDDEN), .pool = pool};
+    LUKE("luke", "Model", roberta_bare_tensors, luke_ignored, headless, ALL, HIDDEN), .pool = pool,
+    FORMS(CHOICES, "Luke")};
 const proa_arch proa_arch_luke_cls = {
     LUKE("luke_cls", "ForSequenceClassification", luke_cls_tensors, luke_ignored, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_luke_token = {
@@ -504,6 +527,9 @@ const proa_arch proa_arch_electra = {
 const proa_arch proa_arch_electra_cls = {
     ELECTRA("electra_cls", "ElectraForSequenceClassification", electra_cls_tensors, electra_cls_head, FIRST, LABELS,
             finish_bert)};
+const proa_arch proa_arch_electra_choice = {
+    ELECTRA("electra_choice", "ElectraForMultipleChoice", electra_choice_tensors, electra_choice_head, FIRST, LABELS,
+            finish_electra_choice)};
 const proa_arch proa_arch_electra_token = {
     ELECTRA("electra_token", "ElectraForTokenClassification", electra_token_tensors, token_head, ALL, LABELS,
             finish_bert)};

@@ -145,11 +145,12 @@ static proa_status finish_esm(proa_config *c, const proa_json *json, proa_arena 
     .keys = keylist, .names = short##_##head_name##_tensors, .prefixes = short##_prefixes, .aliases = aliases,  \
     .ignored = ignored, .stacks = {[STACK] = {short##_embed, layer, after, false}}, .head = program,            \
     .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finisher
-/* A model with its heads. row: its name; cls_program, mlm_program: the heads for sequences and for words; the rest: the
- * decoder of its layers. */
-#define FAMILY(row, short, type, class, keylist, finisher, cls_program, mlm_program, ...) \
+/* A model with its heads. row: its name; cls_program, mlm_program: the heads for sequences and for words; others: what
+ * else is behind its pooler; the rest: the decoder of its layers. */
+#define FAMILY(row, short, type, class, keylist, finisher, cls_program, mlm_program, others, ...) \
     const proa_arch proa_arch_##row = {                                                                         \
-        ROW(#row, short, type, class "Model", keylist, finisher, bare, headless, ALL, HIDDEN), .pool = pool};   \
+        ROW(#row, short, type, class "Model", keylist, finisher, bare, headless, ALL, HIDDEN), .pool = pool,    \
+        others};                                                                                                \
     const proa_arch proa_arch_##row##_cls = {                                                                   \
         ROW(#row "_cls", short, type, class "ForSequenceClassification", keylist, finisher, cls, cls_program,   \
             FIRST, LABELS)};                                                                                    \
@@ -164,13 +165,13 @@ static proa_status finish_esm(proa_config *c, const proa_json *json, proa_arena 
         ROW(#row "_qa", short, type, class "ForQuestionAnswering", keylist, finisher, qa, token_head, ALL, LABELS)}
 
 FAMILY(megatron_bert, megatron, "megatron-bert", "MegatronBert", keys, finish_megatron, pooled_head, bert_mlm_head,
-       FORMS(DECODERS, "MegatronBert"));
+       FORMS(CHOICES | FOLLOWS, "MegatronBert"), FORMS(DECODERS, "MegatronBert"));
 QA(megatron_bert, megatron, "megatron-bert", "MegatronBert", keys, finish_megatron);
 FAMILY(roberta_prelayernorm, prelayer, "roberta-prelayernorm", "RobertaPreLayerNorm", keys, finish_offset, dense_head,
-       mlm_head, FORMS(DECODERS, "RobertaPreLayerNorm"));
+       mlm_head, FORMS(CHOICES, "RobertaPreLayerNorm"), FORMS(DECODERS, "RobertaPreLayerNorm"));
 QA(roberta_prelayernorm, prelayer, "roberta-prelayernorm", "RobertaPreLayerNorm", keys, finish_offset);
 FAMILY(xlm_roberta_xl, xl, "xlm-roberta-xl", "XLMRobertaXL", xl_keys, finish_offset, dense_head, mlm_head,
-       FORMS(DECODERS, "XLMRobertaXL"));
+       FORMS(CHOICES, "XLMRobertaXL"), FORMS(DECODERS, "XLMRobertaXL"));
 QA(xlm_roberta_xl, xl, "xlm-roberta-xl", "XLMRobertaXL", xl_keys, finish_offset);
-FAMILY(esm, esm, "esm", "Esm", esm_keys, finish_esm, dense_head, mlm_head, NO_HEADS);
+FAMILY(esm, esm, "esm", "Esm", esm_keys, finish_esm, dense_head, mlm_head, NO_HEADS, NO_HEADS);
 /* clang-format on */

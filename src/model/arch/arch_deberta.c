@@ -308,26 +308,28 @@ static proa_status finish_v1(proa_config *c, const proa_json *json, proa_arena *
 }
 
 /* clang-format off */
-#define ROW(NAME, TYPE, CLASS, FORM, TENSORS, IGNORED, HEAD, ROWS, OUTPUTS, BARE)                                     \
+/* The rest: the row without a head, and the other classes of the row. */
+#define ROW(NAME, TYPE, CLASS, FORM, TENSORS, IGNORED, HEAD, ROWS, OUTPUTS, ...)                                      \
     {.name = NAME, .model_type = TYPE, .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                               \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = FORM##_##TENSORS, .prefixes = prefixes, .aliases = aliases,      \
      .ignored = IGNORED, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD,                             \
-     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish_##FORM, .embedder = BARE}
+     .head_rows = PROA_ROWS_##ROWS, .outputs = PROA_DIM_##OUTPUTS, .finish = finish_##FORM, .embedder = __VA_ARGS__}
 #define V1(NAME, ENDING, ...) ROW(NAME, "deberta",    "Deberta" ENDING,   v1, __VA_ARGS__)
 #define V2(NAME, ENDING, ...) ROW(NAME, "deberta-v2", "DebertaV2" ENDING, v2, __VA_ARGS__)
 #define HEADLESS(M, NAME)     M(NAME, "Model", bare_tensors, ignored, headless, ALL, HIDDEN, NULL)
-#define SEQUENCES(M, NAME)    M(NAME, "ForSequenceClassification", cls_tensors, ignored, cls_head, FIRST, LABELS, NULL)
+#define SEQUENCES(M, NAME, ...) \
+    M(NAME, "ForSequenceClassification", cls_tensors, ignored, cls_head, FIRST, LABELS, __VA_ARGS__)
 #define EACH_TOKEN(M, NAME)   M(NAME, "ForTokenClassification", tok_tensors, ignored, tok_head, ALL, LABELS, NULL)
 #define ANSWERS(M, NAME)      M(NAME, "ForQuestionAnswering", qa_tensors, ignored, tok_head, ALL, LABELS, NULL)
 #define MASKED(M, NAME, BARE) M(NAME, "ForMaskedLM", mlm_tensors, mlm_ignored, mlm_head, ALL, VOCAB, BARE)
 
 const proa_arch proa_arch_deberta        = HEADLESS  (V2, "deberta");
-const proa_arch proa_arch_deberta_cls    = SEQUENCES (V2, "deberta_cls");
+const proa_arch proa_arch_deberta_cls    = SEQUENCES (V2, "deberta_cls", NULL, FORMS(CHOICES, "DebertaV2"));
 const proa_arch proa_arch_deberta_tok    = EACH_TOKEN(V2, "deberta_tok");
 const proa_arch proa_arch_deberta_qa     = ANSWERS   (V2, "deberta_qa");
 const proa_arch proa_arch_deberta_mlm    = MASKED    (V2, "deberta_mlm", &proa_arch_deberta);
 const proa_arch proa_arch_deberta_v1     = HEADLESS  (V1, "deberta_v1");
-const proa_arch proa_arch_deberta_v1_cls = SEQUENCES (V1, "deberta_v1_cls");
+const proa_arch proa_arch_deberta_v1_cls = SEQUENCES (V1, "deberta_v1_cls", NULL);
 const proa_arch proa_arch_deberta_v1_tok = EACH_TOKEN(V1, "deberta_v1_tok");
 const proa_arch proa_arch_deberta_v1_qa  = ANSWERS   (V1, "deberta_v1_qa");
 const proa_arch proa_arch_deberta_v1_mlm = MASKED    (V1, "deberta_v1_mlm", &proa_arch_deberta_v1);

@@ -106,17 +106,19 @@ static proa_status finish_distilbert(proa_config *c, const proa_json *json, proa
 }
 
 /* clang-format off */
-#define ROW(row, class, tensors, heads, rows, outs, form)                                       \
+/* The rest: the row without a head, and the other classes of the row. */
+#define ROW(row, class, tensors, heads, rows, outs, ...)                                        \
     {.name = row, .hf = STRINGS(class), .model_type = "distilbert", .kind = PROA_KIND_ENCODER,  \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = tensors, .prefixes = prefixes,             \
      .ignored = ignored, .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = heads,      \
      .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_distilbert,    \
-     .embedder = form}
+     .embedder = __VA_ARGS__}
 
 const proa_arch proa_arch_distilbert =
     ROW("distilbert", "DistilBertModel", bare_tensors, headless, ALL, HIDDEN, NULL);
 const proa_arch proa_arch_distilbert_cls =
-    ROW("distilbert_cls", "DistilBertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS, NULL);
+    ROW("distilbert_cls", "DistilBertForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS, NULL,
+        FORMS(CHOICES, "DistilBert"));
 const proa_arch proa_arch_distilbert_token =
     ROW("distilbert_token", "DistilBertForTokenClassification", token_tensors, token_head, ALL, LABELS, NULL);
 const proa_arch proa_arch_distilbert_qa =

@@ -189,11 +189,12 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(NAME, CLASS, TENSORS, HEAD, ROWS, OUTPUTS, FINISH, FORM)                                           \
+/* The rest: the row without a head, and the other classes of the row. */
+#define ROW(NAME, CLASS, TENSORS, HEAD, ROWS, OUTPUTS, FINISH, ...)                                            \
     {.name = NAME, .model_type = "modernbert", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER,                \
      .norm = PROA_NORM_LAYER, .keys = keys, .names = TENSORS, .prefixes = prefixes, .ignored = ignored,        \
      .stacks = {[STACK] = {embed, layer, after, false}}, .head = HEAD, .head_rows = PROA_ROWS_##ROWS,          \
-     .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH, .embedder = FORM}
+     .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH, .embedder = __VA_ARGS__}
 
 const proa_arch proa_arch_modernbert =
     ROW("modernbert", "ModernBertModel", bare_tensors, headless, ALL, HIDDEN, finish_base, NULL);
@@ -201,7 +202,8 @@ const proa_arch proa_arch_modernbert_mlm =
     ROW("modernbert_mlm", "ModernBertForMaskedLM", mlm_tensors, head, ALL, VOCAB, finish_base,
         &proa_arch_modernbert);
 const proa_arch proa_arch_modernbert_cls =
-    ROW("modernbert_cls", "ModernBertForSequenceClassification", cls_tensors, head, FIRST, LABELS, finish_cls, NULL);
+    ROW("modernbert_cls", "ModernBertForSequenceClassification", cls_tensors, head, FIRST, LABELS, finish_cls, NULL,
+        FORMS(CHOICES, "ModernBert"));
 const proa_arch proa_arch_modernbert_tok =
     ROW("modernbert_tok", "ModernBertForTokenClassification", cls_tensors, head, ALL, LABELS, finish_base, NULL);
 const proa_arch proa_arch_modernbert_qa =

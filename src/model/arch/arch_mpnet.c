@@ -128,7 +128,7 @@ static proa_status finish_mpnet(proa_config *c, const proa_json *json, proa_aren
     .head = heads, .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_mpnet
 
 const proa_arch proa_arch_mpnet = {
-    ROW("mpnet", "MPNetModel", bare_tensors, headless, ALL, HIDDEN), .pool = pool};
+    ROW("mpnet", "MPNetModel", bare_tensors, headless, ALL, HIDDEN), .pool = pool, FORMS(CHOICES, "MPNet")};
 const proa_arch proa_arch_mpnet_cls = {
     ROW("mpnet_cls", "MPNetForSequenceClassification", cls_tensors, cls_head, FIRST, LABELS)};
 const proa_arch proa_arch_mpnet_token = {

@@ -99,6 +99,17 @@ static proa_status finish_roformer(proa_config *c, const proa_json *json, proa_a
     return proa_config_read_labels(c, json, err);
 }
 
+/* A number for an input, of its last row as it is. */
+static proa_status finish_roformer_choice(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(proa_bert_check_summary(json, &(proa_summary){"last", false}, err));
+    if (proa_json_get(json, "summary_activation"))
+        return PROA_FAIL(err, UNSUPPORTED, "'summary_activation' is not supported");
+    PROA_TRY(finish_roformer(c, json, arena, err));
+    proa_bert_set_choice(c);
+    return PROA_OK;
+}
+
 static proa_status finish_rembert(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
 {
     PROA_UNUSED(arena);
@@ -107,10 +118,12 @@ static proa_status finish_rembert(proa_config *c, const proa_json *json, proa_ar
 
 /* clang-format off */
 #define ROW(row, short, class, head_name, program, rows, outs) \
+    ROW_OF(row, short, class, head_name, program, rows, outs, finish_##short)
+#define ROW_OF(row, short, class, head_name, program, rows, outs, finisher) \
     .name = row, .hf = STRINGS(class), .model_type = #short, .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,   \
     .keys = short##_keys, .names = short##_##head_name##_tensors, .prefixes = short##_prefixes, .aliases = aliases, \
     .ignored = ignored, .stacks = {[STACK] = {short##_embed, short##_layer, NULL, false}}, .head = program,        \
-    .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finish_##short
+    .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs, .finish = finisher
 #define FAMILY(short, class) \
     const proa_arch proa_arch_##short##_cls = {                                                                    \
         ROW(#short "_cls", short, class "ForSequenceClassification", cls, short##_cls_head, FIRST, LABELS)};       \
@@ -124,7 +137,11 @@ static proa_status finish_rembert(proa_config *c, const proa_json *json, proa_ar
 
 const proa_arch proa_arch_roformer = {ROW("roformer", roformer, "RoFormerModel", bare, headless, ALL, HIDDEN)};
 FAMILY(roformer, "RoFormer");
+const proa_arch proa_arch_roformer_choice = {
+    ROW_OF("roformer_choice", roformer, "RoFormerForMultipleChoice", token, token_head, LAST, LABELS,
+           finish_roformer_choice)};
 const proa_arch proa_arch_rembert = {
-    ROW("rembert", rembert, "RemBertModel", bare, headless, ALL, HIDDEN), .pool = pool};
+    ROW("rembert", rembert, "RemBertModel", bare, headless, ALL, HIDDEN), .pool = pool,
+    FORMS(CHOICES, "RemBert")};
 FAMILY(rembert, "RemBert");
 /* clang-format on */

@@ -362,7 +362,9 @@ enum {
     ENDS     = 1 << PROA_FORM_ENDS,
     TOKENS   = 1 << PROA_FORM_TOKENS,
     SPANS    = 1 << PROA_FORM_SPANS,
-    DECODERS = 1 << PROA_FORM_CAUSAL
+    DECODERS = 1 << PROA_FORM_CAUSAL,
+    CHOICES  = 1 << PROA_FORM_CHOICES,
+    FOLLOWS  = 1 << PROA_FORM_FOLLOWS
 };
 #define FORMS(which, ...) .stems = STRINGS(__VA_ARGS__), .forms = (which)
 #define HEADS(which, ...) FORMS((which) | 1 << PROA_FORM_BARE, __VA_ARGS__)

@@ -49,6 +49,13 @@ static const proa_name mlm_tensors[] = {
     VECTOR("pred_layer.proj.bias", HEAD_B, VOCAB),
     END_TENSORS};
 static const proa_name cls_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS("sequence_summary.summary"), END_TENSORS};
+static const proa_name choice_tensors[] = {
+    BODY_TENSORS,
+    MATRIX("sequence_summary.summary.weight", HEAD_DENSE,   HEAD_EMBED, HIDDEN),
+    VECTOR("sequence_summary.summary.bias",   HEAD_DENSE_B, HEAD_EMBED),
+    MATRIX("logits_proj.weight",              HEAD,         LABELS,     HEAD_EMBED),
+    VECTOR("logits_proj.bias",                HEAD_B,       LABELS),
+    END_TENSORS};
 static const proa_name token_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name qa_tensors[] = {BODY_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const char *const prefixes[] = {MODEL, NULL};
@@ -63,6 +70,7 @@ static const proa_step embed[] = {
     END};
 static const proa_step layer[] = PRE_OR_POST_NORM_LAYER;
 static const proa_step headless[] = NO_HEAD, rows_head[] = ROWS_HEAD;
+static const proa_step choice_head[] = {GATHER(H), LINEAR(H, HE, HEAD_DENSE, 0), LINEAR(HE, OUT, HEAD, 0), END};
 /* clang-format on */
 
 static proa_status refuse_switch(const proa_json *json, const char *key, bool value, bool only, proa_err *err)
@@ -104,6 +112,15 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
     return finish_xlm(c, json, arena, err);
 }
 
+/* A number for an input, of what the head of sequences makes of as many labels as config.json has. */
+static proa_status finish_choice(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    PROA_TRY(finish_cls(c, json, arena, err));
+    c->head_embed = c->labels;
+    proa_bert_set_choice(c);
+    return PROA_OK;
+}
+
 /* clang-format off */
 #define XLM(row, ending, tensors, heads, rows, outs, finisher) \
     .name = row, .hf = STRINGS("XLM" ending, "Flaubert" ending), .model_type = "xlm", .kind = PROA_KIND_ENCODER,    \
@@ -114,6 +131,8 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
 const proa_arch proa_arch_xlm = {XLM("xlm", "Model", bare_tensors, headless, ALL, HIDDEN, finish_xlm)};
 const proa_arch proa_arch_xlm_cls = {
     XLM("xlm_cls", "ForSequenceClassification", cls_tensors, rows_head, FIRST, LABELS, finish_cls)};
+const proa_arch proa_arch_xlm_choice = {
+    XLM("xlm_choice", "ForMultipleChoice", choice_tensors, choice_head, FIRST, LABELS, finish_choice)};
 const proa_arch proa_arch_xlm_token = {
     XLM("xlm_token", "ForTokenClassification", token_tensors, rows_head, ALL, LABELS, finish_xlm)};
 const proa_arch proa_arch_xlm_qa = {

@@ -138,11 +138,12 @@ static proa_status finish_cls(proa_config *c, const proa_json *json, proa_arena 
 }
 
 /* clang-format off */
-#define ROW(NAME, CLASS, TENSORS, HEAD, ROWS, OUTPUTS, FINISH, FORM)                                                 \
+/* The rest: the row without a head, and the other classes of the row. */
+#define ROW(NAME, CLASS, TENSORS, HEAD, ROWS, OUTPUTS, FINISH, ...)                                                  \
     {.name = NAME, .model_type = "xlnet", .hf = STRINGS(CLASS), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,  \
      .keys = keys, .names = TENSORS, .prefixes = prefixes, .ignored = ignored,                                       \
      .stacks = {[STACK] = {embed, layer, NULL, false}}, .head = HEAD, .head_rows = PROA_ROWS_##ROWS,                 \
-     .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH, .embedder = FORM}
+     .outputs = PROA_DIM_##OUTPUTS, .finish = FINISH, .embedder = __VA_ARGS__}
 
 const proa_arch proa_arch_xlnet =
     ROW("xlnet",     "XLNetModel",                     bare_tensors, headless, ALL,  HIDDEN, finish_xlnet, NULL);
@@ -150,7 +151,8 @@ const proa_arch proa_arch_xlnet_lm =
     ROW("xlnet_lm",  "XLNetLMHeadModel",               lm_tensors,   lm_head,  ALL,  VOCAB,  finish_xlnet,
         &proa_arch_xlnet);
 const proa_arch proa_arch_xlnet_cls =
-    ROW("xlnet_cls", "XLNetForSequenceClassification", cls_tensors,  cls_head, LAST, LABELS, finish_cls, NULL);
+    ROW("xlnet_cls", "XLNetForSequenceClassification", cls_tensors,  cls_head, LAST, LABELS, finish_cls, NULL,
+        FORMS(CHOICES, "XLNet"));
 const proa_arch proa_arch_xlnet_tok =
     ROW("xlnet_tok", "XLNetForTokenClassification",    tok_tensors,  lm_head,  ALL,  LABELS, finish_xlnet, NULL);
 const proa_arch proa_arch_xlnet_qa =

@@ -112,6 +112,17 @@
 /* Positions of learned tables that begin after that of the padding token (RoBERTa). pad: the default of the class. */
 PROA_MUST_CHECK proa_status proa_roberta_read_positions(proa_config *c, const proa_json *json, int64_t pad,
                                                         proa_err *err);
+/* Which row of an input a head for sequences reads (transformers' SequenceSummary), and whether a product with as many
+ * outputs is before it. */
+typedef struct proa_summary {
+    const char *type;
+    bool projected;
+} proa_summary;
+/* Refuses another summary than this one, which is the default of the class. */
+PROA_MUST_CHECK proa_status proa_bert_check_summary(const proa_json *json, const proa_summary *only,
+                                                    proa_err *err);
+/* One label, a number, whatever config.json says: a class that compares inputs. */
+void proa_bert_set_choice(proa_config *c);
 /* Refuses another 'position_embedding_type' than this one. */
 PROA_MUST_CHECK proa_status proa_bert_check_positions(const proa_json *json, const char *only, proa_err *err);
 /* Refuses another value of a switch, which is `only` where there is none. */

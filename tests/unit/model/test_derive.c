@@ -74,6 +74,27 @@ static void expect_layers(const proa_arch *a)
     for (const proa_name *n = a->names; n->name; n++) assert_int_equal(n->stack, PROA_STACK_DECODER);
 }
 
+/* Of an encoder: the same layers, which see both sides, and a head behind its pooler. */
+static void expect_layers_of_encoder(const proa_arch *a)
+{
+    const proa_arch *encoder = a->origin;
+    bool labelled = encoder->outputs == PROA_DIM_LABELS;
+    assert_int_equal(a->kind, PROA_KIND_ENCODER);
+    assert_int_equal(a->outputs, PROA_DIM_LABELS);
+    assert_int_equal(count_names(a, true), 2);
+    assert_int_equal(count_names(a, false), count_names(encoder, false));
+    assert_memory_equal(a->stacks, encoder->stacks, sizeof a->stacks);
+    assert_true(labelled || encoder->pool);
+    assert_null(a->pool);
+    for (const proa_name *n = a->names; !labelled && n->name; n++)
+        if (n->slot == PROA_SLOT_POOL) assert_false(n->flags & PROA_IF(PRESENT));
+}
+
+static bool is_encoder_of_encoder(const proa_arch *a)
+{
+    return a->origin->kind == PROA_KIND_ENCODER && a->form != PROA_FORM_CAUSAL;
+}
+
 static void keep_the_layers(void **state)
 {
     PROA_UNUSED(state);
@@ -83,6 +104,7 @@ static void keep_the_layers(void **state)
         if (!a->origin) continue;
         made++;
         if (a->origin->kind == PROA_KIND_DECODER) expect_layers_of_decoder(a);
+        else if (is_encoder_of_encoder(a)) expect_layers_of_encoder(a);
         else expect_layers(a);
         assert_ptr_equal(proa_arch_of_form(a->origin, a->form), a);
         expect_own_class(row);
@@ -153,6 +175,27 @@ static void labels(void **state)
     proa_arena_release(&f.arena);
 }
 
+/* A choice is one number, and whether a text follows another has two classes, whatever config.json says of labels. */
+static void labels_of_pairs(void **state)
+{
+    PROA_UNUSED(state);
+    static const char *const choices[] = {CLASS("BertForMultipleChoice") SIZES ",\"num_labels\":5}",
+                                          CLASS("ModernBertForMultipleChoice") SIZES ",\"num_labels\":5}",
+                                          CLASS("ElectraForMultipleChoice") SIZES ",\"num_labels\":5}",
+                                          CLASS("RoFormerForMultipleChoice") SIZES "}"};
+    fixture f;
+    for (size_t i = 0; i < PROA_COUNT(choices); i++) {
+        accepted(&f, choices[i]);
+        assert_int_equal(f.c.labels, 1);
+        assert_true(f.c.regression);
+        proa_arena_release(&f.arena);
+    }
+    accepted(&f, CLASS("BertForNextSentencePrediction") SIZES ",\"num_labels\":1}");
+    assert_int_equal(f.c.labels, 2);
+    assert_false(f.c.regression);
+    proa_arena_release(&f.arena);
+}
+
 static void refusals(void **state)
 {
     PROA_UNUSED(state);
@@ -163,6 +206,10 @@ static void refusals(void **state)
     refused(CLASS("OlmoForTokenClassification") SIZES "}", PROA_UNSUPPORTED,
             "'OlmoForTokenClassification' is not");
     refused(CLASS("GPT2ForSequenceClassification") GPT2 ",\"num_labels\":0}", PROA_INVALID, "'num_labels'");
+    refused(CLASS("ElectraForMultipleChoice") SIZES ",\"summary_use_proj\":false}", PROA_UNSUPPORTED,
+            "'summary_use_proj' false");
+    refused(CLASS("RoFormerForMultipleChoice") SIZES ",\"summary_type\":\"first\"}", PROA_UNSUPPORTED,
+            "'summary_type' 'first'");
     refused(CLASS("BertLMHeadModel") SIZES "}", PROA_UNSUPPORTED, "'is_decoder' false");
     refused(CLASS("RobertaForCausalLM") SIZES ",\"is_decoder\":true,\"add_cross_attention\":true}",
             PROA_UNSUPPORTED, "'add_cross_attention' true");
@@ -189,11 +236,9 @@ static void decoders_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers),
-                                       cmocka_unit_test(padding),
-                                       cmocka_unit_test(padding_of_generation),
-                                       cmocka_unit_test(labels),
-                                       cmocka_unit_test(refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keep_the_layers),       cmocka_unit_test(padding),
+                                       cmocka_unit_test(padding_of_generation), cmocka_unit_test(labels),
+                                       cmocka_unit_test(labels_of_pairs),       cmocka_unit_test(refusals),
                                        cmocka_unit_test(decoders_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
