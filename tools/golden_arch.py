@@ -674,6 +674,8 @@ WIDTH = drop(SHORT, "head_dim")
 GPTS = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, **IDS}
 EIGHT = {"num_local_experts": 4, "num_experts_per_tok": 2}
 ROUTED = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
+TINY_DELTA = dict(DELTA, hidden_size=24, intermediate_size=20, num_hidden_layers=3, layer_types=DELTA["layer_types"][:3], head_dim=8,
+                  linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=12)
 TINY_MIX = dict(TINY_MLA, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1, n_group=2, topk_group=1)
 DECODERS = {
     "gpt2_embed": ("GPT2Model", lambda: transformers.GPT2Config(**GPTS)),
@@ -758,6 +760,14 @@ DECODERS = {
         num_labels=3, **drop(WIDTH, "num_key_value_heads"))),
     "persimmon_token": ("PersimmonForTokenClassification", lambda: transformers.PersimmonConfig(
         num_labels=5, **drop(WIDTH, "num_key_value_heads"))),
+    "ctrl_cls": ("CTRLForSequenceClassification", lambda: transformers.CTRLConfig(
+        n_embd=16, dff=24, n_layer=2, n_head=2, n_positions=96, num_labels=3, **IDS)),
+    # A recurrent state beside attention.
+    "jamba_cls": ("JambaForSequenceClassification", lambda: transformers.JambaConfig(
+        num_experts=2, num_labels=3, **dict(JAMBA, hidden_size=32, num_hidden_layers=3))),
+    "qwen3_next_token": ("Qwen3NextForTokenClassification", lambda: transformers.Qwen3NextConfig(
+        mlp_only_layers=[1], num_labels=5, **DELTA_MOE, **TINY_DELTA)),
+    "qwen3_5_text_cls": ("Qwen3_5TextForSequenceClassification", lambda: transformers.Qwen3_5TextConfig(num_labels=3, **TINY_DELTA)),
     "modernbert_decoder_cls": ("ModernBertDecoderForSequenceClassification", lambda: transformers.ModernBertDecoderConfig(
         num_labels=3, classifier_bias=True, **MODERN_DECODER)),
     # The class of multimodal checkpoints, whose vision tower is not used.

@@ -316,13 +316,13 @@ double proa_config_attention_scale(const proa_config *c, int64_t layer)
 bool proa_config_recurs(const proa_config *c, int64_t layer)
 {
     if (!c->recurrent_layers) return false;
-    return layer < 0 ? proa_config_recurring(c, 0, c->layers) > 0 : c->recurrent_layers[layer];
+    return layer < 0 ? proa_config_recurring(c, 0, main_layers(c)) > 0 : c->recurrent_layers[layer];
 }
 
 bool proa_config_attends(const proa_config *c, int64_t layer)
 {
     if (!c->attending_layers) return true;
-    return layer < 0 ? proa_config_attending(c, 0, c->layers) > 0 : c->attending_layers[layer];
+    return layer < 0 ? proa_config_attending(c, 0, main_layers(c)) > 0 : c->attending_layers[layer];
 }
 
 bool proa_config_has_other_heads(const proa_config *c, int64_t layer)
@@ -443,7 +443,7 @@ int64_t proa_config_layer_state(const proa_config *c)
 
 int64_t proa_config_state(const proa_config *c)
 {
-    return proa_config_recurring(c, 0, c->layers) * proa_config_layer_state(c);
+    return proa_config_recurring(c, 0, main_layers(c)) * proa_config_layer_state(c);
 }
 
 proa_status proa_config_read_attention_window(proa_config *c, const proa_json *json, proa_err *err)

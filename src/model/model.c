@@ -206,12 +206,14 @@ static int32_t count_kv_layers(const proa_config *c, proa_kind kind, proa_layer_
 static void count_layers(proa_model *m)
 {
     int32_t stages = m->plan.part.stages, other = 0;
+    int64_t all = m->config.layers ? m->config.layers : m->config.encoder_layers;
     for (int32_t i = 0; i < stages; i++) {
         proa_layer_range layers = proa_stage_layers(&m->config, m->config.layers, i, stages);
         m->kv_layers = (int32_t)proa_max64(m->kv_layers, count_kv_layers(&m->config, m->arch->kind, layers));
         int64_t picking = proa_config_picking(&m->config, layers.first, layers.end);
         other = (int32_t)proa_max64(other, proa_config_kv_layers(&m->config, layers.first, layers.end, true));
         other = (int32_t)proa_max64(other, (picking + 1) / 2); /* two layers' keys of the indexer, as latent keys */
+        layers = proa_stage_layers(&m->config, all, i, stages);
         int64_t recurring = proa_config_recurring(&m->config, layers.first, layers.end);
         m->recurring = (int32_t)proa_max64(m->recurring, recurring);
     }

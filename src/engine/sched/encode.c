@@ -79,6 +79,7 @@ static void add_input(proa_engine *e, proa_encoder_pass *pass, proa_engine_reque
     proa_batch_add_span(e, table, req->input.count, req->input.count, table, decodes ? req->input.count : 0);
     e->step.self_spans[e->step.spans - 1].globals = (int32_t)proa_config_globals(
         &e->model->config, req->input.ids, req->input.count);
+    e->step.self_spans[e->step.spans - 1].state = proa_state_slots_of(&e->states, req->slot);
     if (decodes) add_decoder_ids(e, &req->input);
     if (req->input.embedded)
         e->step.inputs_embeds[e->step.inputs_embeds_count++] = (proa_inputs_embeds){

@@ -268,18 +268,21 @@ static proa_status finish_olmo(proa_config *c, const proa_json *json, proa_arena
 }
 
 /* clang-format off */
-#define ROW(type, class, tensors, text, others) \
+/* The rest: the other classes of the row. */
+#define ROW(type, class, tensors, text, others, ...) \
     {.name = #type, .model_type = #type, .hf = class, DECODER(RMS), .keys = type##_keys,                        \
      .names = tensors##_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, layer)}, .head = head, \
-     .finish = finish_delta, .text_config = text, .prefix_aliases = others, .unused_parts = unused}
+     .finish = finish_delta, .text_config = text, .prefix_aliases = others, .unused_parts = unused,   \
+     __VA_ARGS__}
 
-const proa_arch proa_arch_qwen3_next = ROW(qwen3_next, STRINGS("Qwen3NextForCausalLM"), qwen3_next, NULL, NULL);
+const proa_arch proa_arch_qwen3_next = ROW(qwen3_next, STRINGS("Qwen3NextForCausalLM"), qwen3_next, NULL, NULL,
+                                           HEADS(TEXTS | TOKENS | SPANS, "Qwen3Next"));
 const proa_arch proa_arch_qwen3_5 =
     ROW(qwen3_5, STRINGS("Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"), qwen3_5,
-        "text_config", vl_aliases);
+        "text_config", vl_aliases, HEADS(TEXTS | TOKENS, "Qwen3_5Text", "Qwen3_5"));
 const proa_arch proa_arch_qwen3_5_moe =
     ROW(qwen3_5_moe, STRINGS("Qwen3_5MoeForConditionalGeneration", "Qwen3_5MoeForCausalLM"), qwen3_5,
-        "text_config", vl_aliases);
+        "text_config", vl_aliases, NO_HEADS);
 const proa_arch proa_arch_olmo_hybrid = {
     .name = "olmo_hybrid", .model_type = "olmo_hybrid", .hf = STRINGS("OlmoHybridForCausalLM"), DECODER(RMS),
     .keys = olmo_keys, .names = olmo_tensors, .aliases = olmo_aliases, .ignored = ignored,

@@ -232,5 +232,5 @@ const proa_arch proa_arch_falcon_mamba = BACKBONE_ROW(falcon_mamba, "FalconMamba
 const proa_arch proa_arch_jamba = {
     .name = "jamba", .model_type = "jamba", .hf = STRINGS("JambaForCausalLM"), DECODER(RMS), .keys = jamba_keys,
     .names = jamba_tensors, .ignored = ignored, .stacks = {CAUSAL(embed, jamba_layer)}, .head = head,
-    .finish = finish_jamba};
+    .finish = finish_jamba, HEADS(TEXTS, "Jamba")};
 /* clang-format on */

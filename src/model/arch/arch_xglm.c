@@ -105,6 +105,8 @@ static const proa_name ctrl_tensors[] = {
     END_TENSORS};
 static const char *const xglm_prefixes[] = {"model.", NULL}, *const biogpt_prefixes[] = {"biogpt.", NULL};
 static const char *const ctrl_prefixes[] = {CTRL, NULL};
+/* Of its classifier. */
+static const char *const ctrl_aliases[] = {"score.weight", "classifier.weight", NULL};
 /* A tied head's copy, and the sinusoids, which old checkpoints hold. */
 static const char *const ignored[] = {"lm_head.weight", "output_projection.weight", "embed_positions.weights", NULL};
 
@@ -157,12 +159,12 @@ static proa_status finish_ctrl(proa_config *c, const proa_json *json, proa_arena
 }
 
 /* clang-format off */
-#define ROW(type, class, heads)                                                                         \
+#define ROW(type, class, ...)                                                                           \
     {.name = #type, .model_type = #type, .hf = STRINGS(class), DECODER(LAYER), .keys = type##_keys,    \
      .names = type##_tensors, .prefixes = type##_prefixes, .ignored = ignored,                         \
-     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_##type, heads}
+     .stacks = {CAUSAL(embed, layer)}, .head = head, .finish = finish_##type, __VA_ARGS__}
 
 const proa_arch proa_arch_xglm = ROW(xglm, "XGLMForCausalLM", NO_HEADS);
 const proa_arch proa_arch_biogpt = ROW(biogpt, "BioGptForCausalLM", HEADS(TEXTS | TOKENS, "BioGpt"));
-const proa_arch proa_arch_ctrl = ROW(ctrl, "CTRLLMHeadModel", NO_HEADS);
+const proa_arch proa_arch_ctrl = ROW(ctrl, "CTRLLMHeadModel", HEADS(TEXTS, "CTRL"), .aliases = ctrl_aliases);
 /* clang-format on */
