@@ -498,6 +498,8 @@ BERT_LIKE = {
     "data2vec_text": ("Data2VecText", lambda: transformers.Data2VecTextConfig(
         **dict(SMALL, pad_token_id=1, max_position_embeddings=66))),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", lambda: transformers.JinaEmbeddingsV3Config(**SMALL)),
+    "xmod": ("Xmod", lambda: transformers.XmodConfig(
+        languages=["en_XX", "de_DE"], default_language="de_DE", **dict(SHORT_BERT, pad_token_id=1))),
     "ibert": ("IBert", lambda: transformers.IBertConfig(**dict(SHORT_BERT, pad_token_id=1))),
     "layoutlm": ("LayoutLM", lambda: transformers.LayoutLMConfig(max_2d_position_embeddings=20, **SHORT_BERT)),
     "squeezebert": ("SqueezeBert", lambda: transformers.SqueezeBertConfig(embedding_size=48, q_groups=2, k_groups=1, v_groups=3, **SMALL)),
@@ -780,7 +782,7 @@ DECODERS = {
 HEADS |= DECODERS
 # Their LayerNorms have weights about 1.
 FAMILIES = ("MPNet", "Albert", "Electra", "NomicBert", "Deberta", "Gte", "DPR", "MegatronBert", "RobertaPreLayerNorm",
-            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP", "MobileBert", "SqueezeBert", "LayoutLM", "IBert")
+            "XLMRobertaXL", "Esm", "Ernie", "RemBert", "RoFormer", "Data2Vec", "JinaEmb", "CLIP", "MobileBert", "SqueezeBert", "LayoutLM", "IBert", "Xmod")
 # Rows of relative positions: an input that is longer than the exact part of the buckets.
 LONG, LONG_PROMPTS = ("mpnet", "mpnet_mlm", "umt5_encoder", "longt5_global_encoder", "deepseek_v3_token", "embedding_gemma2"), (7, 1, 90)
 T5 = {"d_model": 48, "d_kv": 12, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "vocab_size": VOCAB,

@@ -104,6 +104,7 @@
 #define PROA_STATE_DIM_MAX        256              /* numbers of a key, and of a value, of a recurrent state: kernels
                                                       keep a column of it in registers */
 #define PROA_CONV_WIDTH_MAX       15               /* rows in the window of a convolution */
+#define PROA_LANGUAGE_MAX         32               /* bytes of the name of a language in names of tensors */
 #define PROA_FFNS_MAX             4                /* dense FFNs of one layer that follow each other */
 #define PROA_TOKEN_TYPES_MAX      1024             /* token types (segments) of an encoder; BERT has 2 */
 #define PROA_STREAMS_MAX          8                /* streams of rows that are mixed; Gemma 3n has 4 */

@@ -319,7 +319,8 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
 #define SIZES(F) \
     F(hidden) F(layers) F(encoder_layers) F(heads) F(kv_heads) F(head_dim) F(ffn) F(embed) \
     F(narrow) F(ffns) F(bare_pooler) F(input_vocab) F(types) F(tasks) F(boxes) F(head_embed) F(embed_normed) \
-    F(mask_id) F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
+    F(mask_id) F(adapter) \
+    F(experts) F(expert_ffn) F(shared_ffn) F(q_lora) F(kv_lora) F(qk_nope) F(qk_rope) F(v_dim) F(act) \
     F(index_heads) F(index_dim) F(index_topk) F(index_pairs) \
     F(learned_positions) F(gated) F(qk_norm) F(parallel) F(one_norm) F(post_norm) F(no_final_norm) \
     F(rope_pairs) F(shared_gate) F(rotary_dim) F(rel_buckets) F(rel_distance) F(router.kind) F(router.chosen) \

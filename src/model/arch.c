@@ -185,6 +185,7 @@ static const struct size_range {
     SIZE(types, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(tasks, 0, PROA_TOKEN_TYPES_MAX),
     SIZE(boxes, 0, PROA_CONTEXT_MAX),
+    SIZE(adapter, 0, PROA_HIDDEN_MAX),
     SIZE(labels, 0, PROA_LABELS_MAX),
     SIZE(experts, 0, PROA_EXPERTS_MAX),
     SIZE(expert_ffn, 0, PROA_FFN_MAX),
@@ -488,6 +489,7 @@ int64_t proa_dim_size(const proa_config *c, proa_dim dim)
     case PROA_DIM_TYPES: return c->types;
     case PROA_DIM_TASKS: return c->tasks;
     case PROA_DIM_BOXES: return c->boxes;
+    case PROA_DIM_ADAPTER: return c->adapter;
     case PROA_DIM_HEAD_EMBED: return c->head_embed;
     case PROA_DIM_HEAD_REST: return c->hidden - c->embed;
     case PROA_DIM_NARROW: return c->narrow ? c->narrow : c->hidden;

@@ -175,6 +175,8 @@ typedef enum proa_reg {
     W(FFN_NORM, "ffn_norm", NONE)                                                                            \
     W(UP, "up", ROWS)                                                                                        \
     W(DOWN, "down", COLUMNS)                                                                                 \
+    W(ADAPTER_DOWN, "adapter_down", NONE)                                                                    \
+    W(ADAPTER_UP, "adapter_up", NONE)                                                                        \
     W(ACT_PARAMS, "act_params", NONE)                                                                        \
     W(ROUTER, "router", NONE)                                                                                \
     W(CORRECTION, "correction", NONE)                                                                        \
@@ -504,6 +506,7 @@ typedef enum proa_dim {
     PROA_DIM_TYPES,
     PROA_DIM_TASKS,
     PROA_DIM_BOXES,
+    PROA_DIM_ADAPTER,
     PROA_DIM_HEAD_EMBED,  /* of the matrix of the head */
     PROA_DIM_HEAD_REST,   /* hidden - embed: what a matrix of its own reads beside it (HEAD_REST) */
     PROA_DIM_NARROW,      /* narrow, or hidden */
@@ -593,9 +596,12 @@ typedef enum proa_load {
     PROA_LOAD_ZEROS   /* or of zeros: the keys' part of a bias that only queries and values have */
 } proa_load;
 
+#define PROA_LANGUAGE "{language}"
+
 typedef enum proa_stack_id { PROA_STACK_DECODER, PROA_STACK_ENCODER, PROA_STACK_COUNT } proa_stack_id;
 
-/* One tensor of the checkpoint; "%d" in the name is the number of the layer, a second one that of the expert. The
+/* One tensor of the checkpoint; "%d" in the name is the number of the layer, a second one that of the expert, and
+ * PROA_LANGUAGE the language of the configuration; tensors of other languages are not used. The
  * layers of an encoder-only model are in the ENCODER stack. A stored tensor of more axes is taken if axes that follow
  * each other can be merged to the shape that is wanted (XLNet's [hidden, heads, head_dim]). */
 typedef struct proa_name {
@@ -994,6 +1000,11 @@ typedef struct proa_arch {
     A(squeezebert_token)                                                                                     \
     A(squeezebert_qa)                                                                                        \
     A(squeezebert_mlm)                                                                                       \
+    A(xmod)                                                                                                  \
+    A(xmod_cls)                                                                                              \
+    A(xmod_token)                                                                                            \
+    A(xmod_qa)                                                                                               \
+    A(xmod_mlm)                                                                                              \
     A(clip_text)                                                                                             \
     A(modernbert)                                                                                            \
     A(modernbert_mlm)                                                                                        \

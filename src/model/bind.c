@@ -656,6 +656,15 @@ static proa_status want_groups(const binder *b, wanted *w, const proa_weights_te
     return PROA_OK;
 }
 
+/* Puts the language of the configuration into a name. */
+static void fill_language(const binder *b, char name[PROA_TENSOR_NAME_MAX])
+{
+    char *at = strstr(name, PROA_LANGUAGE), rest[PROA_TENSOR_NAME_MAX];
+    if (!at) return;
+    snprintf(rest, sizeof rest, "%s", at + strlen(PROA_LANGUAGE));
+    snprintf(at, (size_t)(name + PROA_TENSOR_NAME_MAX - at), "%s%s", b->c->language, rest);
+}
+
 static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, int64_t number)
 {
     wanted w = {.row = row, .layer = has_placeholders(row->name, 1) ? layer : PROA_SOME_LAYER};
@@ -663,6 +672,7 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
             cols = proa_dim_in_layer(b->c, row->cols, w.layer);
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
     fill_name(w.name, row->name, layer, number);
+    fill_language(b, w.name);
     if (row->flags & PROA_OF_HEADS) { /* all heads, keys and values */
         w.rank = 2, w.shape[0] = b->c->heads * (b->c->qk_nope + b->c->v_dim), w.shape[1] = b->c->kv_lora;
         return w;
@@ -745,9 +755,23 @@ static bool is_unused_layer(const binder *b, const char *name)
     return layer >= b->c->layers && layer < b->c->layers + b->c->unused_layers;
 }
 
+/* Whether it is such a tensor as one with the language in its name, of another language. */
+static bool is_of_language(const binder *b, const char *name)
+{
+    for (const proa_name *row = b->arch->names; row->name; row++) {
+        const char *at = strstr(row->name, PROA_LANGUAGE), *begin = strstr(row->name, "%d.");
+        char before[PROA_TENSOR_NAME_MAX];
+        if (!at || !begin) continue;
+        snprintf(before, sizeof before, "%.*s", (int)(at - begin - 2), begin + 2);
+        bool alike = strstr(name, before) != NULL;
+        if (alike && proa_str_ends(proa_str_c(name), proa_str_c(at + strlen(PROA_LANGUAGE)))) return true;
+    }
+    return false;
+}
+
 static bool is_ignored(const binder *b, const char *name)
 {
-    if (is_unused_layer(b, name) || has_ignored_end(b->arch, name)) return true;
+    if (is_unused_layer(b, name) || has_ignored_end(b->arch, name) || is_of_language(b, name)) return true;
     for (const char *const *part = b->arch->unused_parts; part && *part; part++)
         if (proa_str_starts(proa_str_c(name), proa_str_c(*part))) return true;
     return false;

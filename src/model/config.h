@@ -61,9 +61,11 @@ typedef struct proa_config {
     int64_t head_embed;
     int64_t extra_tokens; /* rows of the embedding behind those of the vocabulary: an image (Mllama) */
     int64_t types, labels;
-    int64_t tasks;    /* rows of a table of tasks, of which the first is used (ERNIE) */
-    int64_t boxes;    /* rows of the tables of coordinates, of which the first is used (LayoutLM) */
-    int64_t segments; /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
+    int64_t tasks;        /* rows of a table of tasks, of which the first is used (ERNIE) */
+    int64_t adapter;      /* width of an adapter behind the FFN (X-MOD) */
+    const char *language; /* of a checkpoint with tensors for several, the one that is used; NULL: it has none */
+    int64_t boxes;        /* rows of the tables of coordinates, of which the first is used (LayoutLM) */
+    int64_t segments;     /* rows of the table by which token types change attention: 2 (XLNet), or 0 */
     /* mixtures of experts: how many a layer has, their FFN size and that of the shared expert */
     int64_t experts, expert_ffn, shared_ffn;
     int64_t expert_latent; /* the width of what experts read and make, if it is not the hidden size; 0: it is */

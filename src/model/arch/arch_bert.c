@@ -6,11 +6,13 @@
  * token. Longformer is a RoBERTa with a window; its classes for sequences and for question answering have global
  * tokens, the first one and those of the question, with projections of their own. ERNIE may add the embedding of a
  * task, LayoutLM adds those of a text without boxes. ELECTRA may have embeddings narrower than its layers. BigBird is a
- * BERT where it attends to all tokens, LUKE a RoBERTa for texts without entities, I-BERT a RoBERTa.
- * Facts: transformers' modeling_{bert,dpr,ernie,roberta,data2vec_text,ibert,longformer,luke,layoutlm,electra}.py. */
+ * BERT where it attends to all tokens, LUKE a RoBERTa for texts without entities, I-BERT a RoBERTa. X-MOD
+ * is one with an adapter of the configuration's language behind each FFN. Facts: transformers'
+ * modeling_{bert,dpr,ernie,roberta,data2vec_text,ibert,xmod,longformer,luke,layoutlm,electra}.py. */
 #include "model/arch/bert_rows.h"
 
 #include "base/checked.h"
+#include <string.h>
 
 #define STACK PROA_STACK_ENCODER
 #define LAYER "encoder.layer.%d."
@@ -93,6 +95,19 @@ static const proa_name layoutlm_cls_tensors[] = {
 static const proa_name layoutlm_token_tensors[] = {LAYOUTLM_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
 static const proa_name layoutlm_qa_tensors[] = {LAYOUTLM_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
 static const proa_name layoutlm_mlm_tensors[] = {LAYOUTLM_TENSORS, BERT_MLM_TENSORS("layoutlm.", HIDDEN), END_TENSORS};
+/* X-MOD has an adapter for each language behind the FFN. */
+#define LANGUAGE_ADAPTER LAYER "output.adapter_modules." PROA_LANGUAGE
+#define XMOD_TENSORS \
+    ROBERTA_TENSORS,                                                                \
+    MATRIX("roberta." LANGUAGE_ADAPTER ".dense1.weight", ADAPTER_DOWN,   ADAPTER, HIDDEN),   \
+    VECTOR("roberta." LANGUAGE_ADAPTER ".dense1.bias",   ADAPTER_DOWN_B, ADAPTER),           \
+    MATRIX("roberta." LANGUAGE_ADAPTER ".dense2.weight", ADAPTER_UP,     HIDDEN,  ADAPTER),  \
+    VECTOR("roberta." LANGUAGE_ADAPTER ".dense2.bias",   ADAPTER_UP_B,   HIDDEN)
+static const proa_name xmod_bare_tensors[] = {XMOD_TENSORS, BERT_POOLER("roberta.", IF(PRESENT)), END_TENSORS};
+static const proa_name xmod_cls_tensors[] = {XMOD_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
+static const proa_name xmod_token_tensors[] = {XMOD_TENSORS, CLASSIFIER_TENSORS("classifier"), END_TENSORS};
+static const proa_name xmod_qa_tensors[] = {XMOD_TENSORS, CLASSIFIER_TENSORS("qa_outputs"), END_TENSORS};
+static const proa_name xmod_mlm_tensors[] = {XMOD_TENSORS, ROBERTA_MLM_TENSORS("roberta."), END_TENSORS};
 static const proa_name electra_bare_tensors[] = {ELECTRA_TENSORS, END_TENSORS};
 static const proa_name electra_cls_tensors[] = {ELECTRA_TENSORS, DENSE_CLASSIFIER_TENSORS, END_TENSORS};
 static const proa_name electra_choice_tensors[] = {
@@ -254,6 +269,20 @@ static const proa_step electra_embed[] = {
     LINEAR  (E, X, PROJECT_IN, IF(PROJECTED)),
     END};
 static const proa_step layer[] = {POST_NORM_LAYER};
+/* The norm of the FFN is used before the adapter and behind it. */
+static const proa_step xmod_layer[] = {
+    LINEAR(X, QKV, QKV,          0),
+    KV_APPEND,
+    ATTEND,
+    LINEAR(A, D,   O,            ADD_X),
+    NORM  (D, X,   ATTN_NORM),
+    LINEAR(X, U,   UP,           ACT),
+    LINEAR(U, D,   DOWN,         ADD_X),
+    NORM  (D, N,   FFN_NORM),
+    LINEAR(N, D,   ADAPTER_DOWN, ACT),
+    LINEAR(D, N,   ADAPTER_UP,   ADD),
+    NORM  (N, X,   FFN_NORM),
+    END};
 static const proa_step longformer_layer[] = {
     LINEAR(X, QKV, QKV,        0),
     KV_APPEND,
@@ -349,6 +378,39 @@ static proa_status finish_layoutlm(proa_config *c, const proa_json *json, proa_a
     c->boxes = 1024;
     PROA_TRY(proa_json_get_int(&c->boxes, json, "max_2d_position_embeddings", 1, PROA_CONTEXT_MAX, err));
     return finish_bert(c, json, arena, err);
+}
+
+/* The language whose adapters are used: one of `languages`. */
+static proa_status read_language(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    const proa_json *languages = proa_json_get(json, "languages");
+    proa_str language = {NULL, 0};
+    PROA_TRY(proa_json_get_str(&language, json, "default_language", err));
+    if (!language.ptr)
+        return PROA_FAIL(err, INVALID, "'default_language' is missing: it says whose adapters are used");
+    bool known = !languages && proa_str_is(language, "en_XX");
+    for (int64_t i = 0; languages && i < proa_json_len(languages) && !known; i++) {
+        proa_str one = proa_json_str(proa_json_at(languages, i));
+        known = one.len == language.len && memcmp(one.ptr, language.ptr, one.len) == 0;
+    }
+    if (!known || language.len > PROA_LANGUAGE_MAX)
+        return PROA_FAIL(err, INVALID, "'default_language' '%.*s' is not one of 'languages'",
+                         (int)proa_min64((int64_t)language.len, 60), language.ptr);
+    c->language = proa_arena_strdup(arena, language);
+    return PROA_OK;
+}
+
+static proa_status finish_xmod(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t factor = 2;
+    PROA_TRY(proa_bert_check_switch(json, "pre_norm", false, err));
+    PROA_TRY(proa_bert_check_switch(json, "adapter_layer_norm", false, err));
+    PROA_TRY(proa_bert_check_switch(json, "adapter_reuse_layer_norm", true, err));
+    PROA_TRY(proa_bert_check_switch(json, "ln_before_adapter", true, err));
+    PROA_TRY(proa_json_get_int(&factor, json, "adapter_reduction_factor", 1, c->hidden, err));
+    c->adapter = c->hidden / factor;
+    PROA_TRY(read_language(c, json, arena, err));
+    return finish_roberta(c, json, arena, err);
 }
 
 /* Only global tokens see all others and are seen by all: without them attention is local. */
@@ -484,6 +546,23 @@ const proa_arch proa_arch_ibert_qa = {
 const proa_arch proa_arch_ibert_mlm = {
     IBERT("ibert_mlm", "ForMaskedLM", ibert_mlm_tensors, ibert_mlm_ignored, roberta_mlm_head, ALL, VOCAB),
     .embedder = &proa_arch_ibert};
+#define XMOD(type, ending, tensors, skipped, heads, rows, outs)                                        \
+    .name = type, .hf = STRINGS("Xmod" ending), .kind = PROA_KIND_ENCODER, .norm = PROA_NORM_LAYER,     \
+    .keys = keys, .names = tensors, .ignored = skipped, .head = heads,                                  \
+    .head_rows = PROA_ROWS_##rows, .outputs = PROA_DIM_##outs,                                          \
+    .stacks = {[STACK] = {embed, xmod_layer, NULL, false}}, .model_type = "xmod",                       \
+    .prefixes = roberta_prefixes, .aliases = roberta_aliases, .finish = finish_xmod
+const proa_arch proa_arch_xmod = {
+    XMOD("xmod", "Model", xmod_bare_tensors, roberta_bare_ignored, headless, ALL, HIDDEN), .pool = pool};
+const proa_arch proa_arch_xmod_cls = {
+    XMOD("xmod_cls", "ForSequenceClassification", xmod_cls_tensors, roberta_ignored, roberta_cls_head, FIRST, LABELS)};
+const proa_arch proa_arch_xmod_token = {
+    XMOD("xmod_token", "ForTokenClassification", xmod_token_tensors, roberta_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_xmod_qa = {
+    XMOD("xmod_qa", "ForQuestionAnswering", xmod_qa_tensors, roberta_ignored, token_head, ALL, LABELS)};
+const proa_arch proa_arch_xmod_mlm = {
+    XMOD("xmod_mlm", "ForMaskedLM", xmod_mlm_tensors, roberta_ignored, roberta_mlm_head, ALL, VOCAB),
+    .embedder = &proa_arch_xmod};
 #define LAYOUTLM(type, ending, tensors, skipped, heads, rows, outs)                                    \
     ENCODER(type, STRINGS("LayoutLM" ending), keys, layoutlm_embed, tensors, skipped, heads, rows, outs), \
     .model_type = "layoutlm", .prefixes = layoutlm_prefixes, .aliases = aliases, .finish = finish_layoutlm

@@ -1037,6 +1037,29 @@ static void relatives_of_bert(void **state)
             "'embedding_size' 32 is not 'hidden_size' 64");
 }
 
+#define XMOD(languages) SMALL_BERT("XmodModel") ",\"languages\":[" languages "]"
+
+/* The adapters of X-MOD are those of one of its languages, behind the norm that follows them, too. */
+static void xmod(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f,
+        "{" XMOD("\"en_XX\",\"de_DE\"") ",\"default_language\":\"de_DE\",\"adapter_reduction_factor\":4}");
+    assert_string_equal(f.c.language, "de_DE");
+    assert_int_equal(f.c.adapter, 16);
+    proa_arena_release(&f.arena);
+    refused("{" XMOD("\"en_XX\"") "}", PROA_INVALID, "'default_language' is missing");
+    refused("{" XMOD("\"en_XX\"") ",\"default_language\":null}", PROA_INVALID, "'default_language' is missing");
+    refused("{" XMOD("\"en_XX\"") ",\"default_language\":\"de_DE\"}", PROA_INVALID,
+            "'default_language' 'de_DE' is not one of 'languages'");
+    refused("{" XMOD("\"en_XX\"") ",\"default_language\":\"en_XX\",\"pre_norm\":true}", PROA_UNSUPPORTED,
+            "'pre_norm' true is not supported");
+    refused("{" XMOD("\"en_XX\"") ",\"default_language\":\"en_XX\",\"ln_before_adapter\":false}",
+            PROA_UNSUPPORTED, "'ln_before_adapter' false is not supported");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1076,6 +1099,7 @@ int main(void)
         cmocka_unit_test(xlm),
         cmocka_unit_test(mobilebert),
         cmocka_unit_test(relatives_of_bert),
+        cmocka_unit_test(xmod),
         cmocka_unit_test(windows_to_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
