@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "kernels/coded.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- one input, one output ---- */
 
@@ -188,6 +189,15 @@ static void run_add(proa_ctx *c, const scene *s, int64_t begin, int64_t end, pro
     c->ops->add(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end));
 }
 
+/* The same with one row for all rows: the factors or the addends of columns. */
+static void repeat_row(scene *s, bool mul)
+{
+    s->input[mul ? 0 : 1].stride[0] = 0;
+    s->alias[0] = mul ? 1 : 0, s->alias[1] = -1;
+    s->act = PROA_ACT_NONE;
+    snprintf(s->label + strlen(s->label), sizeof s->label - strlen(s->label), " of one row");
+}
+
 static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
 {
     canvas a = odd_canvas(rows, cols), b = odd_canvas(rows + (device_mode.narrow == PROA_DTYPE_F32), cols),
@@ -201,6 +211,8 @@ static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
                .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
     LABEL(&s, "%s rows %d width %d", mul ? proa_act_name(s.act) : "add", (int)rows, (int)cols);
     check_scene(t, &s, mul ? tolerance_of_act(s.act) : TOL_ELEMENT);
+    repeat_row(&s, mul);
+    check_scene(t, &s, TOL_ELEMENT);
     canvas_free(&a), canvas_free(&b), canvas_free(&out);
 }
 
