@@ -887,6 +887,14 @@ PAIRS["nllb_moe"] = ("NllbMoeForConditionalGeneration", lambda: transformers.Nll
     encoder_sparse_step=2, decoder_sparse_step=2, num_experts=5, router_bias=True, **drop(dict(
         ALONE, d_model=24, encoder_layers=3, decoder_layers=4, encoder_attention_heads=3, decoder_attention_heads=3, encoder_ffn_dim=28,
         decoder_ffn_dim=28, decoder_start_token_id=2))), {"forced_bos_token_id": 150, "no_repeat_ngram_size": 3})
+# Parts for text of whole models: as published, the second one with others beside them. Behind a padding token that is
+# generated transformers' positions would stand still.
+SEAMLESS = dict(drop(ALONE, "d_model"), hidden_size=24, encoder_attention_heads=3, decoder_attention_heads=3, encoder_ffn_dim=28, decoder_ffn_dim=36,
+                pad_token_id=0, bos_token_id=2, eos_token_id=3, decoder_start_token_id=3)
+PAIRS["seamless_m4t"] = ("SeamlessM4TForTextToText", lambda: transformers.SeamlessM4TConfig(**SEAMLESS), {
+    "forced_bos_token_id": 150, "no_repeat_ngram_size": 3, "bad_words_ids": [[0]]})
+PAIRS["seamless_m4t_v2"] = ("SeamlessM4Tv2ForTextToText", lambda: transformers.SeamlessM4Tv2Config(**dict(
+    SEAMLESS, encoder_layers=3, encoder_attention_heads=2)), {"no_repeat_ngram_size": 3, "bad_words_ids": [[0]]})
 # Encoders of BERT's family before decoders of it.
 BERT_STACK = drop(CAUSAL, "is_decoder")
 DECODES = {"is_decoder": True, "add_cross_attention": True}
@@ -1236,6 +1244,8 @@ def make_pair(row):
             router = type(model.model.encoder.layers[1].ffn.router)
             router.dtype = property(lambda own: own.classifier.weight.dtype, lambda own, to: None)
             model.model.decoder.layer_norm.weight.data *= 4.0  # else its logits are nearly the same
+        if row.startswith("seamless"):
+            model.text_decoder.layer_norm.weight.data *= 4.0
         if row in ("mvp", "mbart_unlike"):  # else the bias alone chooses
             model.final_logits_bias *= 0.1
         if name == "EncoderDecoderModel":  # its layers norm the sum
@@ -1418,6 +1428,13 @@ def save(row, model, kind, cases):
         path.write_text(path.read_text().replace("Phi3ForCausalLM", "Phi3VForCausalLM").replace('"phi3"', '"phi3_v"'))
         tensors = safetensors.torch.load_file(FOLDER / row / "model.safetensors")
         tensors["model.vision_embed_tokens.img_projection.0.bias"] = torch.ones(32)
+        safetensors.torch.save_file(tensors, FOLDER / row / "model.safetensors", {"format": "pt"})
+    if row == "seamless_m4t_v2":
+        path = FOLDER / row / "config.json"
+        path.write_text(path.read_text().replace("ForTextToText", "Model"))
+        tensors = safetensors.torch.load_file(FOLDER / row / "model.safetensors")
+        tensors |= {f"{part}.bias": torch.ones(8) for part in ("speech_encoder.inner_layer_norm", "t2u_model.model.encoder.layers.0.ffn.fc1",
+                                                               "vocoder.hifi_gan.conv_pre")}
         safetensors.torch.save_file(tensors, FOLDER / row / "model.safetensors", {"format": "pt"})
     if row == "kimi_k25":
         name_layers(FOLDER / row / "model.safetensors")

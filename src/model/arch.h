@@ -703,6 +703,7 @@ typedef struct proa_arch {
     A(fsmt)                                                                                                  \
     A(m2m100)                                                                                                \
     A(nllb_moe)                                                                                              \
+    A(seamless_m4t)                                                                                          \
     A(pegasus)                                                                                               \
     A(bigbird_pegasus)                                                                                       \
     A(blenderbot)                                                                                            \

@@ -9,8 +9,10 @@
  * window, as Longformer does, and knows more positions than its decoder. BigBird-Pegasus learns positions, and its
  * encoder attends to all tokens of the inputs that it takes. FSMT (WMT19's models) is a Marian with M2M100's positions,
  * whose stacks have vocabularies of their own. NLLB-MoE is an M2M100 with experts in each n-th layer, two for a token.
+ * SeamlessM4T's translation of text is an M2M100 under other names, beside parts for speech that are passed over.
  * Facts: transformers' modeling_{bart,led,mvp,plbart,mbart,marian,m2m_100,pegasus,bigbird_pegasus}.py,
- * modeling_{blenderbot,blenderbot_small,fsmt}.py, modeling_nllb_moe.py of 4.57 (not 5.24: docs/models.md). */
+ * modeling_{blenderbot,blenderbot_small,fsmt}.py, modeling_nllb_moe.py of 4.57 (not 5.24: docs/models.md),
+ * modeling_{seamless_m4t,seamless_m4t_v2}.py. */
 #include "model/arch/arch_rows.h"
 
 #include "base/checked.h"
@@ -20,8 +22,9 @@
 /* ACT: the activation of the FFN where the file names none. */
 #define KEYS(ACT) KEYS_OF("max_position_embeddings", ACT)
 #define KEYS_OF(positions, ACT) REQUIRED("vocab_size", vocab, VOCAB), SIZES(positions, ACT)
-#define SIZES(positions, ACT) \
-    REQUIRED  ("d_model",                 hidden,         HIDDEN),           \
+#define SIZES(positions, ACT) SIZES_OF("d_model", positions, ACT)
+#define SIZES_OF(width, positions, ACT) \
+    REQUIRED  (width,                     hidden,         HIDDEN),           \
     REQUIRED  ("encoder_layers",          encoder_layers, LAYERS),           \
     REQUIRED  ("decoder_layers",          layers,         LAYERS),           \
     REQUIRED  ("encoder_attention_heads", heads,          HEADS),            \
@@ -33,6 +36,9 @@
 static const proa_key bart_keys[] = {KEYS(GELU)};
 static const proa_key m2m100_keys[] = {KEYS(RELU)};
 static const proa_key nllb_moe_keys[] = {INTEGER("num_experts", experts, 2, EXPERTS, 128), KEYS(RELU)};
+static const proa_key seamless_keys[] = {
+    REQUIRED("vocab_size",  vocab,                     VOCAB),
+    SIZES_OF("hidden_size", "max_position_embeddings", RELU)};
 static const proa_key bigbird_keys[] = {KEYS(GELU_TANH)};
 static const proa_key led_keys[] = {
     INTEGER   ("max_encoder_position_embeddings", input_context, 1, CONTEXT, 16384),
@@ -61,11 +67,13 @@ static const proa_key fsmt_keys[] = {
     NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM),   \
     FFN_TENSORS      (layer, FFN_DIM)
 #define FFN_TENSORS(layer, FFN_DIM) \
-    MATRIX           (layer "fc1.weight",           UP,     FFN_DIM, HIDDEN), \
-    VECTOR           (layer "fc1.bias",             UP_B,   FFN_DIM),         \
-    MATRIX           (layer "fc2.weight",           DOWN,   HIDDEN, FFN_DIM), \
-    VECTOR           (layer "fc2.bias",             DOWN_B, HIDDEN),         \
-    NORM_TENSORS     (layer "final_layer_norm",     FFN_NORM)
+    FC_TENSORS  (layer, FFN_DIM), \
+    NORM_TENSORS(layer "final_layer_norm", FFN_NORM)
+#define FC_TENSORS(part, FFN_DIM) \
+    MATRIX(part "fc1.weight", UP,     FFN_DIM, HIDDEN), \
+    VECTOR(part "fc1.bias",   UP_B,   FFN_DIM),         \
+    MATRIX(part "fc2.weight", DOWN,   HIDDEN, FFN_DIM), \
+    VECTOR(part "fc2.bias",   DOWN_B, HIDDEN)
 #define LAYER_TENSORS(layer) STACK_LAYER_TENSORS(layer, ENCODER_FFN)
 #define DECODER_LAYER_TENSORS(layer) \
     STACK_LAYER_TENSORS(layer, FFN),                                                   \
@@ -273,6 +281,30 @@ static const proa_name nllb_moe_tensors[] = {
     MATRIX_IF            (UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
 #undef STACK
     END_TENSORS};
+#define SEAMLESS_LAYER_TENSORS(layer, FFN_DIM) \
+    ATTENTION_TENSORS(layer "self_attn.", QKV, QKV, O),         \
+    NORM_TENSORS     (layer "self_attn_layer_norm", ATTN_NORM), \
+    FC_TENSORS       (layer "ffn.", FFN_DIM),                   \
+    NORM_TENSORS     (layer "ffn_layer_norm", FFN_NORM)
+static const proa_name seamless_tensors[] = {
+#define STACK PROA_STACK_ENCODER
+    TABLE                 ("shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS       (ENDS, "text_encoder.embed_positions.weight", 0),
+    SEAMLESS_LAYER_TENSORS("text_encoder.layers.%d.", ENCODER_FFN),
+    NORM_TENSORS          ("text_encoder.layer_norm", FINAL_NORM),
+#undef STACK
+#define STACK PROA_STACK_DECODER
+    TABLE_SHARED          ("shared.weight", TOKENS, VOCAB, HIDDEN),
+    TABLE_SINUSOIDS       (ENDS, "text_decoder.embed_positions.weight", PROA_SHARED),
+    SEAMLESS_LAYER_TENSORS("text_decoder.layers.%d.", FFN),
+    ATTENTION_TENSORS     ("text_decoder.layers.%d.cross_attention.", CROSS_Q, CROSS_KV, CROSS_O),
+    NORM_TENSORS          ("text_decoder.layers.%d.cross_attention_layer_norm", CROSS_NORM),
+    NORM_TENSORS          ("text_decoder.layer_norm", FINAL_NORM),
+    TIED_HEAD             ("shared.weight"),
+    MATRIX_IF             (UNTIED, "lm_head.weight", HEAD, VOCAB, HIDDEN),
+#undef STACK
+    END_TENSORS};
+static const char *const seamless_unused[] = {"speech_encoder.", "t2u_model.", "vocoder.", NULL};
 static const char *const prefixes[] = {"model.", NULL};
 static const char *const led_beginnings[] = {"model.", "led.", NULL};
 static const char *const aliases[] = {"shared.weight", "encoder.embed_tokens.weight", NULL};
@@ -489,6 +521,18 @@ static proa_status finish_m2m100(proa_config *c, const proa_json *json, proa_are
     return finish_stacks(c, json, true, err);
 }
 
+/* Ids are those of the configuration's class where the file has none: the padding token is 0 there. */
+static proa_status finish_seamless(proa_config *c, const proa_json *json, proa_arena *arena, proa_err *err)
+{
+    int64_t pad = 0;
+    PROA_UNUSED(arena);
+    PROA_TRY(proa_json_get_int(&pad, json, "pad_token_id", 0, PROA_CONTEXT_MAX - 1, err));
+    c->position_offset = pad + 1;
+    c->decoder_start = 3;
+    c->end_ids[c->end_count++] = 3;
+    return finish_stacks(c, json, true, err);
+}
+
 /* A stack has experts in each step-th layer, none with a step of 0. */
 static bool is_sparse(int64_t layer, int64_t step)
 {
@@ -613,4 +657,9 @@ const proa_arch proa_arch_m2m100 =
 const proa_arch proa_arch_nllb_moe =
     ROW("nllb-moe", ("NllbMoeForConditionalGeneration"), nllb_moe_keys, nllb_moe_tensors, plain_embed, plain_embed,
         moe_encoder_layer, moe_decoder_layer, encoder_after, normed_head, finish_nllb_moe, NO_HEADS);
+/* The classes of whole checkpoints are here, too: their text is translated by the same parts. */
+const proa_arch proa_arch_seamless_m4t =
+    PRE("seamless_m4t",
+        ("SeamlessM4TForTextToText", "SeamlessM4TModel", "SeamlessM4Tv2ForTextToText", "SeamlessM4Tv2Model"),
+        seamless_keys, seamless_tensors, plain_embed, finish_seamless, .unused_parts = seamless_unused, NO_HEADS);
 /* clang-format on */

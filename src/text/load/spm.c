@@ -269,6 +269,15 @@ static proa_status load_model(proa_tokenizer *tok, const spm_model *m, const pro
     return load_normalizer(tok, m, symbols, err);
 }
 
+/* SeamlessM4T has an order of ids of its own, which is not among those of fairseq.c. */
+static proa_status check_order(const proa_json *config, proa_err *err)
+{
+    proa_str class = proa_json_str(proa_json_get(config, "tokenizer_class"));
+    if (!proa_str_starts(class, proa_str_c("SeamlessM4T"))) return PROA_OK;
+    return PROA_FAIL(err, UNSUPPORTED,
+                     "the ids of SeamlessM4T are not those of its .model file: needs tokenizer.json");
+}
+
 proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, const proa_json *config,
                           const proa_piece_list *list, proa_err *err)
 {
@@ -277,6 +286,7 @@ proa_status proa_load_spm(proa_tokenizer *tok, const void *bytes, size_t len, co
     if (len == 0 || len > (size_t)PROA_SPM_BYTES_MAX)
         return PROA_FAIL(err, LIMIT, "the model has %zu bytes, allowed is 1..%lld", len,
                          (long long)PROA_SPM_BYTES_MAX);
+    PROA_TRY(check_order(config, err));
     proa_arena_init(&scratch);
     const spm_model *m = proa_spm__model__unpack(&allocator, len, bytes);
     proa_status status =

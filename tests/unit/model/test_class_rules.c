@@ -831,6 +831,19 @@ static void nllb_moe(void **state)
     refused(NLLB_MOE(",\"router_dtype\":\"bfloat16\""), PROA_UNSUPPORTED, "'router_dtype' must be float32");
 }
 
+/* Ids where the file has none: the first position is that behind the padding token's. */
+static void seamless_m4t(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    accepted(
+        &f,
+        "{\"architectures\":[\"SeamlessM4Tv2Model\"],\"vocab_size\":200,\"hidden_size\":64,"
+        "\"encoder_layers\":3,\"decoder_layers\":2,\"encoder_attention_heads\":4,\"encoder_ffn_dim\":96}");
+    assert_true(f.c.position_offset == 1 && f.c.decoder_start == 3 && f.c.end_ids[0] == 3 && f.c.hidden == 64);
+    proa_arena_release(&f.arena);
+}
+
 #define BERT_STACK(more)                                                                                     \
     "{\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":4,\"num_attention_heads\":4,"        \
     "\"vocab_size\":200," more "}"
@@ -1091,6 +1104,7 @@ int main(void)
         cmocka_unit_test(bigbird_pegasus),
         cmocka_unit_test(switch_transformers),
         cmocka_unit_test(nllb_moe),
+        cmocka_unit_test(seamless_m4t),
         cmocka_unit_test(two_berts),
         cmocka_unit_test(stacks_of_different_sizes),
         cmocka_unit_test(led),

@@ -346,6 +346,7 @@ static void broken_fairseq(void **state)
     } bad[] = {{"{\"tokenizer_class\":\"MBartTokenizer\",\"src_lang\":\"xx_YY\"}",
                 "the tokenizer has no token 'xx_YY'"},
                {"{\"tokenizer_class\":\"M2M100Tokenizer\"}", "M2M100's tokenizer needs vocab.json"},
+               {"{\"tokenizer_class\":\"SeamlessM4TTokenizer\"}", "needs tokenizer.json"},
                {"{\"tokenizer_class\":\"CamembertTokenizer\"}", "there twice"}}; /* T5's model has <pad> itself */
     PROA_UNUSED(state);
     for (size_t i = 0; i < PROA_COUNT(bad); i++) {
