@@ -253,11 +253,12 @@ static bool is_found_elsewhere(const proa_bound *t, const proa_param *param)
     return false;
 }
 
-/* Numbers that no checkpoint has: norms without weights. Positions are written where a format has a place for them. */
+/* Numbers that no checkpoint has: norms without weights, fixed decays. Positions are written where a format has a place
+ * for them. */
 static bool is_made(const proa_param *p)
 {
     proa_encoding encoding = p->part[0].source.encoding;
-    return encoding == PROA_ENCODING_ONES || encoding == PROA_ENCODING_ZEROS;
+    return encoding == PROA_ENCODING_ONES || encoding == PROA_ENCODING_ZEROS || encoding == PROA_ENCODING_MADE;
 }
 
 const char *proa_bound_left(const proa_bound *t)

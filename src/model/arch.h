@@ -117,6 +117,8 @@ typedef enum proa_reg {
     W(SEGMENT_BIAS, "segment_bias", HEADS)                                                                   \
     W(CONV, "conv", NONE)                                                                                    \
     W(CONV_NORM, "conv_norm", NONE)                                                                          \
+    W(PAIR_NORM, "pair_norm", NONE)                                                                          \
+    W(BLOCK_OUT, "block_out", NONE)                                                                          \
     W(ATTN_NORM, "attn_norm", NONE)                                                                          \
     W(QKV, "qkv", HEADS)                                                                                     \
     W(QKV_GLOBAL, "qkv_global", HEADS)                                                                       \
@@ -336,6 +338,7 @@ typedef enum proa_step_op {
     C(QUERY_SCALE, c->query_scale.beta != 0)  /* queries are scaled by their positions */                    \
     C(ROTATED, proa_config_rotates(c, layer)) /* the layer has rotary positions */                           \
     C(NOT_ROTATED, proa_config_lacks_rope(c, layer))                                                         \
+    C(RECURS_ALONE, proa_config_recurs_alone(c, layer))                                                      \
     C(FFN, proa_config_has_ffn(c, layer))          /* the layer has an FFN: */                               \
     C(EXPERTS, proa_config_has_experts(c, layer))  /* it is a mixture of experts */                          \
     C(DENSE, proa_config_has_dense(c, layer))      /* or it is dense */                                      \
@@ -418,7 +421,8 @@ _Static_assert(PROA_CONDITION_SHIFT + PROA_CONDITION_COUNT <= 128, "more conditi
 #define PROA_CONDITIONS_BY_LAYER                                                                             \
     (PROA_IF(EXPERTS) | PROA_IF(DENSE) | PROA_IF(FIRST_LAYER) | PROA_IF(LATER_LAYERS) | PROA_IF(ROTATED) |   \
      PROA_IF(NOT_ROTATED) | PROA_IF(ATTENDS) | PROA_IF(RECURS) | PROA_IF(OWN_KV) | PROA_IF(K_IS_V) |         \
-     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV) | PROA_IF(THRESHOLD) | PROA_IF(NO_THRESHOLD) | PROA_IF(PICKS))
+     PROA_IF(K_AND_V) | PROA_IF(BORROWED_KV) | PROA_IF(THRESHOLD) | PROA_IF(NO_THRESHOLD) | PROA_IF(PICKS) | \
+     PROA_IF(RECURS_ALONE))
 #define PROA_SOME_LAYER (-1)
 
 enum proa_step_flags {
@@ -440,7 +444,7 @@ enum proa_step_flags {
     PROA_CAPPED = 1 << 12,   /* LINEAR: then capped by the configuration's logit_cap, if it has one */
     PROA_ADD_X = 1 << 13,    /* LINEAR: X is added */
     PROA_RESIDUAL = 1 << 14, /* LINEAR: times the configuration's residual_scale, before the bias */
-    PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row */
+    PROA_WHOLE = 1 << 15,    /* HEADS_NORM: all heads as one row. NORM: out is both halves of PAIR */
     PROA_EXACT = 1 << 21,    /* EMBED with SCALED: the scale is not rounded to the type of the table */
     PROA_BLOCK = 1 << 20, /* ROPE_TABLE: of the block positions; ROPE: of each head's second half, by these */
     PROA_KEEP = 1 << 8,   /* HEADS_LINEAR: qk_rope numbers of each head go by the product */
@@ -560,6 +564,7 @@ enum proa_name_flags {
     PROA_OF_HEADS = 1 << 5, /* a matrix for each head, by a load action that takes it from the rows of the head */
     PROA_LOAD_ONLY = 1 << 6, /* read while the model is loaded, not kept */
     PROA_UNUSED = 1 << 8,    /* a checkpoint may have it, and it is not read */
+    PROA_OF_BLOCK = 1 << 9, /* "%d" is the first of the layers that share the block of weights (block_layers) */
     PROA_PROJECTED = 1 << 7 /* MATRIX, TRANSPOSED: not kept; the relative positions projected by it are, in f32 */
 };
 
@@ -581,6 +586,7 @@ typedef enum proa_load {
     PROA_LOAD_RATE_GROUPS,
     PROA_LOAD_MIX_RATES, /* from [gates, convolved, rates] the second, the third, the first: Mamba-2's in_proj */
     PROA_LOAD_MIX_GATES, /* from [gates of inputs, gates of outputs, inputs] the first, the third, the second: LFM2 */
+    PROA_LOAD_MIX_HEADS, /* from [heads][q, k, v] all k, all q, all v: the B, C and values of a scan (MiniMax) */
     PROA_LOAD_EVEN_ODD,      /* rows 0, 2, 4, ..., then 1, 3, 5, ...: the gate and the up rows of gpt-oss */
     PROA_LOAD_HALVES_TURNED, /* the second half of the rows, then the first: GTE's up and gate */
     PROA_LOAD_HEADS_TURNED,  /* the same of each head: a head that rotates the other way (nanochat) */
@@ -593,7 +599,8 @@ typedef enum proa_load {
     PROA_LOAD_SINUSOID_ENDS,
     PROA_LOAD_SPREAD, /* a VECTOR [HIDDEN] of one stored number */
     PROA_LOAD_ONES,   /* a VECTOR of ones that no checkpoint has: norms without weights */
-    PROA_LOAD_ZEROS   /* or of zeros: the keys' part of a bias that only queries and values have */
+    PROA_LOAD_ZEROS,  /* or of zeros: the keys' part of a bias that only queries and values have */
+    PROA_LOAD_SLOPES /* a VECTOR of logarithms of fixed decays, made by the formula for head and layer (MiniMax) */
 } proa_load;
 
 #define PROA_LANGUAGE "{language}"
@@ -736,6 +743,7 @@ typedef struct proa_arch {
     A(mimo)                                                                                                  \
     A(qwen3)                                                                                                 \
     A(mixtral)                                                                                               \
+    A(minimax)                                                                                               \
     A(phimoe)                                                                                                \
     A(deepseek)                                                                                              \
     A(deepseek_v2)                                                                                           \
@@ -768,6 +776,7 @@ typedef struct proa_arch {
     A(granitemoe_swa)                                                                                        \
     A(granitemoehybrid)                                                                                      \
     A(bamba)                                                                                                 \
+    A(zamba2)                                                                                                \
     A(falcon_h1)                                                                                             \
     A(nemotron_h)                                                                                            \
     A(mamba)                                                                                                 \

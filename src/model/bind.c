@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "kernels/coded.h"
+#include <math.h>
 #include <string.h>
 
 typedef struct binder {
@@ -330,6 +331,56 @@ static proa_status merge_task(const binder *b, const proa_weights_tensor *t, con
     return PROA_OK;
 }
 
+/* ---- adapters of layers that share a block ---- */
+
+/* One of the two matrices of an adapter, floats [rows, cols]; rows or cols 0: any number. */
+static proa_status find_of_use(const binder *b, const char *name, int64_t rows, int64_t cols, proa_view *out)
+{
+    const proa_weights_tensor *of = find_tensor(b, name);
+    if (!of) return PROA_FAIL(b->err, INVALID, "tensor '%s', an adapter of a shared block, is missing", name);
+    const proa_view *v = &of->source.view;
+    bool floats = proa_tensor_source_is_plain(&of->source) && proa_dtype_floating(v->dtype) && v->rank == 2;
+    if (!floats || (rows && v->shape[0] != rows) || (cols && v->shape[1] != cols))
+        return PROA_FAIL(b->err, INVALID, "tensor '%s' must have floats of the adapter of a matrix [%lld, %lld]",
+                         name, (long long)rows, (long long)cols);
+    b->used[of - proa_weights_at(b->weights, 0)] = true;
+    *out = *v;
+    return PROA_OK;
+}
+
+static const char *adapter_of(const binder *b, const wanted *w)
+{
+    for (const char *const *a = b->c->block_adapters; a && *a && w->row->flags & PROA_OF_BLOCK; a += 2)
+        if (proa_str_ends(proa_str_c(w->name), proa_str_c(a[0]))) return *a;
+    return NULL;
+}
+
+/* Adds the adapter that a layer has for a matrix which it shares with others; a packed one has it already. */
+static proa_status merge_use(const binder *b, const proa_weights_tensor *t, const wanted *w,
+                             proa_tensor_source *source)
+{
+    char pattern[PROA_TENSOR_NAME_MAX], name[PROA_TENSOR_NAME_MAX + 16];
+    const char *const *a = b->c->block_adapters;
+    const char *end = b->weights ? adapter_of(b, w) : NULL;
+    if (!end || t->final || source->encoding == PROA_ENCODING_PACKED) return PROA_OK;
+    if (source->encoding != PROA_ENCODING_PLAIN)
+        return PROA_FAIL(b->err, UNSUPPORTED, "tensor '%s' is encoded: an adapter cannot be added to it",
+                         t->name);
+    while (*a != end) a += 2;
+    snprintf(pattern, sizeof pattern, "%.*s%s", (int)(strlen(w->name) - strlen(end)), w->name, a[1]);
+    fill_name(name, pattern, b->c->block_uses[w->layer], 0);
+    size_t length = strlen(name);
+    proa_low_rank_sum *sum = PROA_ARENA_NEW(b->arena, proa_low_rank_sum, 1);
+    *sum = (proa_low_rank_sum){.base = source->view, .scale = 1};
+    snprintf(name + length, sizeof name - length, ".0.weight");
+    PROA_TRY(find_of_use(b, name, 0, w->shape[1], &sum->right));
+    snprintf(name + length, sizeof name - length, ".1.weight");
+    PROA_TRY(find_of_use(b, name, w->shape[0], sum->right.shape[0], &sum->left));
+    source->encoding = PROA_ENCODING_LOW_RANK;
+    source->view = proa_view_of(sum, source->view.dtype, 2, w->shape);
+    return PROA_OK;
+}
+
 /* ---- parts ---- */
 
 static void add_part(const binder *b, proa_param *param, proa_weight_part part)
@@ -398,6 +449,16 @@ static int mix_gates(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_conf
     return 3;
 }
 
+/* Keys, queries and values of the heads of linear attention, which are stored as q, k and v of each head. */
+static int mix_heads(proa_row_order order[PROA_LOAD_ORDERS_MAX], const proa_config *c)
+{
+    int64_t d = c->key_dim;
+    order[0] = piece_of(c->key_heads, d, d, 3 * d);
+    order[1] = piece_of(c->key_heads, 0, d, 3 * d);
+    order[2] = piece_of(c->key_heads, 2 * d, d, 3 * d);
+    return 3;
+}
+
 /* Two pieces of `size` rows of each of `groups` groups. */
 static int two_pieces(proa_row_order order[PROA_LOAD_ORDERS_MAX], int64_t groups, int64_t size, bool second_first)
 {
@@ -425,6 +486,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_MIX_GROUPS: return mix_groups(order, c);
     case PROA_LOAD_MIX_RATES: return mix_rates(order, c);
     case PROA_LOAD_MIX_GATES: return mix_gates(order, c);
+    case PROA_LOAD_MIX_HEADS: return mix_heads(order, c);
     case PROA_LOAD_SPREAD: order[0] = (proa_row_order){0, {1, 1, c->hidden}, {0, 0, 0}}; return 1;
     case PROA_LOAD_RATE_GROUPS: return two_pieces(order, c->key_heads, c->value_heads / c->key_heads, false);
     case PROA_LOAD_ROWS:
@@ -435,6 +497,7 @@ int proa_load_orders(proa_row_order order[PROA_LOAD_ORDERS_MAX], proa_load load,
     case PROA_LOAD_SINUSOID_ENDS:
     case PROA_LOAD_ONES:
     case PROA_LOAD_ZEROS:
+    case PROA_LOAD_SLOPES:
     case PROA_LOAD_NORMALISED:
     case PROA_LOAD_HEAD_KEYS: /* add_heads has taken the head's rows */
     case PROA_LOAD_HEAD_VALUES: break;
@@ -587,6 +650,22 @@ static const proa_weights_tensor *make_tensor(const binder *b, const wanted *w, 
     return t;
 }
 
+/* Logarithms of the decays of lightning attention: those of ALiBi's slopes, which fall from layer to layer to almost
+ * nothing in the last one. */
+static const proa_weights_tensor *make_slopes(const binder *b, const wanted *w)
+{
+    int64_t heads = w->shape[0];
+    double last = (double)b->c->layers - 1 + 1e-5, factor = 1 - (double)w->layer / last + 1e-5;
+    float *values = PROA_ARENA_NEW(b->arena, float, heads);
+    for (int64_t h = 0; h < heads; h++)
+        values[h] = (float)(log(factor) - 8 * log(2) * (double)(h + 1) / (double)heads);
+    proa_weights_tensor *t = PROA_ARENA_NEW(b->arena, proa_weights_tensor, 1);
+    t->name = proa_arena_strdup(b->arena, proa_str_c(w->name));
+    t->source = proa_tensor_source_of(proa_view_1d(values, PROA_DTYPE_F32, heads));
+    t->source.encoding = PROA_ENCODING_MADE;
+    return t;
+}
+
 /* The embedding by another of its names, where the file has not its own: tools that write tensors which share
  * memory once (safetensors' save_model) keep the first in order, which may be that of a tied head. */
 static const proa_weights_tensor *find_copy(const binder *b, const wanted *w)
@@ -617,6 +696,7 @@ static const proa_weights_tensor *find_or_make(const binder *b, const wanted *w)
     if (w->row->load == PROA_LOAD_SINUSOID_ENDS) return make_tensor(b, w, PROA_ENCODING_SINUSOID_ENDS);
     if (w->row->load == PROA_LOAD_ONES) return make_tensor(b, w, PROA_ENCODING_ONES);
     if (w->row->load == PROA_LOAD_ZEROS) return make_tensor(b, w, PROA_ENCODING_ZEROS);
+    if (w->row->load == PROA_LOAD_SLOPES) return make_slopes(b, w);
     return b->weights || w->row->flags & PROA_IF(PRESENT) ? NULL : make_tensor(b, w, PROA_ENCODING_PLAIN);
 }
 
@@ -673,6 +753,7 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
     fill_name(w.name, row->name, layer, number);
     fill_language(b, w.name);
+    fill_name(w.name, row->name, row->flags & PROA_OF_BLOCK ? b->c->block_layers[layer] : layer, number);
     if (row->flags & PROA_OF_HEADS) { /* all heads, keys and values */
         w.rank = 2, w.shape[0] = b->c->heads * (b->c->qk_nope + b->c->v_dim), w.shape[1] = b->c->kv_lora;
         return w;
@@ -706,6 +787,7 @@ static proa_status bind_parts(const binder *b, const wanted *w, const proa_weigh
         wanted part = want_part(w, t, rows);
         PROA_TRY(check_tensor(b, t, &part, &source));
         PROA_TRY(merge_task(b, t, &part, &source));
+        PROA_TRY(merge_use(b, t, &part, &source));
         add_tensor(b, param, &part, t, &source, expert);
         rows -= part.shape[row_axis(w)];
         if (rows == 0) return PROA_OK;

@@ -192,6 +192,14 @@ bool proa_config_has_dense(const proa_config *c, int64_t layer)
     return proa_config_has_ffn(c, layer) && !proa_config_has_experts(c, layer);
 }
 
+bool proa_config_recurs_alone(const proa_config *c, int64_t layer)
+{
+    if (layer >= 0) return proa_config_recurs(c, layer) && !proa_config_attends(c, layer);
+    for (int64_t i = 0; i < c->layers; i++)
+        if (proa_config_recurs_alone(c, i)) return true;
+    return false;
+}
+
 bool proa_config_is_empty(const proa_config *c, int64_t layer)
 {
     return layer >= 0 && !proa_config_has_ffn(c, layer) && !proa_config_attends(c, layer) &&

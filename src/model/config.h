@@ -92,6 +92,13 @@ typedef struct proa_config {
     /* [layers] which layers have attention, NULL: all; which a recurrent state, NULL: none; which an FFN, dense or a
      * mixture, NULL: all. A layer may have several, or one alone. */
     bool *attending_layers, *recurrent_layers, *ffn_layers;
+    /* Layers that share blocks of weights (Zamba2): block_layers[layer] is the first one that has the block of a layer,
+     * which its tensors are named by, block_uses[layer] the number of layers with blocks before it. block_adapters:
+     * pairs (ending of the name of a matrix, that of its adapters, with %d for the use), NULL-terminated, which are
+     * added when the matrix is loaded. NULL: there are none. keeps_embeds: such layers read the embeddings, too. */
+    int32_t *block_layers, *block_uses;
+    const char *const *block_adapters;
+    bool keeps_embeds;
     int32_t *kv_sources; /* [layers] whose keys and values a layer attends to: its own, or those of an earlier layer;
                             NULL: all their own */
     bool k_is_v;         /* in layers with other heads one product makes keys and values (Gemma 4) */
@@ -334,6 +341,8 @@ PROA_MUST_CHECK proa_status proa_config_share_kv(proa_config *c, int64_t shared,
 int64_t proa_config_kv_source(const proa_config *c, int64_t layer);
 /* Whether it makes them itself; layer < 0: whether some layer does. */
 bool proa_config_owns_kv(const proa_config *c, int64_t layer);
+/* Whether it has a recurrent state and no attention. */
+bool proa_config_recurs_alone(const proa_config *c, int64_t layer);
 /* Whether one product makes keys and values of that layer. */
 bool proa_config_k_is_v(const proa_config *c, int64_t layer);
 /* How many of the layers [first, end) have keys and values of their own, of the other shape or of the usual one. */

@@ -241,6 +241,7 @@ static void read_stored(const proa_tensor_source *s, int64_t stored, int64_t col
     if (s->encoding == PROA_ENCODING_PLAIN) read_plain(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_PIECES) read_pieces(&s->view, stored, col, n, out);
     else if (s->encoding == PROA_ENCODING_LOW_RANK) read_low_rank(s->view.data, stored, col, n, out);
+    else if (s->encoding == PROA_ENCODING_MADE) read_plain(&s->view, stored, col, n, out);
     else if (proa_encoding_is_computed(s->encoding))
         make_numbers(s->encoding, s->view.shape[1], stored, col, n, out);
     else if (proa_tensor_source_is_turned(s))

@@ -44,7 +44,8 @@
     E(SINUSOID_PAIRS,  "sinusoids in pairs",  0, 0) \
     E(SINUSOID_ENDS,   "sinusoids with both ends", 0, 0) \
     E(ONES,            "ones",                0, 0) \
-    E(ZEROS,           "zeros",               0, 0)
+    E(ZEROS,           "zeros",               0, 0) \
+    E(MADE,            "made",                0, 0) /* f32 numbers in the model's arena, which data points to */
 /* clang-format on */
 
 typedef enum proa_encoding {
@@ -109,12 +110,12 @@ typedef struct proa_tensor_source {
 
 const char *proa_encoding_name(proa_encoding encoding);
 int64_t proa_encoding_numbers(proa_encoding encoding); /* in a block; 0: not in blocks */
-/* Whether the numbers are a formula: no bytes are stored, and view.data is NULL. */
+/* Whether the numbers are a formula: no bytes are stored, and view.data is NULL, or what the formula made (MADE). */
 static inline bool proa_encoding_is_computed(proa_encoding encoding)
 {
     return encoding == PROA_ENCODING_SINUSOID_HALVES || encoding == PROA_ENCODING_SINUSOID_PAIRS ||
            encoding == PROA_ENCODING_SINUSOID_ENDS || encoding == PROA_ENCODING_ONES ||
-           encoding == PROA_ENCODING_ZEROS;
+           encoding == PROA_ENCODING_ZEROS || encoding == PROA_ENCODING_MADE;
 }
 /* Whether the 32 numbers of a group are stored side by side: columns are in stored order, or move in whole groups. */
 static inline bool proa_tensor_source_keeps_groups(const proa_tensor_source *s)

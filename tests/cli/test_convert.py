@@ -229,7 +229,8 @@ def test_packed_is_a_model_for_every_command(tmp_path):
 @pytest.mark.parametrize("family, quant, ranks", [("llama", "none", 2), ("llama", "int4", 2), ("gpt2", "int8", 2), ("t5", "none", 2),
                                                   ("mixtral", "none", 2), ("deepseek_v3", "none", 2), ("gguf_gpt_oss", "none", 2),
                                                   ("autogptq", "none", 2), ("bert_regress", "none", 2),
-                                                  ("granitemoehybrid", "none", 4), ("bamba", "int8", 2), ("falcon_h1_normed", "none", 3)])
+                                                  ("granitemoehybrid", "none", 4), ("bamba", "int8", 2), ("falcon_h1_normed", "none", 3),
+                                                  ("minimax", "none", 2), ("zamba2", "none", 2)])
 def test_packed_for_ranks(family, quant, ranks, tmp_path):
     """A file for each rank; together they compute what the source does in as many ranks, to the bit."""
     out, source = tmp_path / "packed", GOLDEN / "arch" / family
@@ -256,7 +257,7 @@ def test_packed_in_stages(family, ranks, stages, tmp_path):
 
 READERS = [("llama", "none"), ("llama", "int4"), ("gpt2", "none"), ("gptj", "none"), ("t5", "none"), ("mixtral", "none"),
            ("deepseek_v3", "none"), ("gpt_bigcode", "none"), ("gguf_llama", "none"), ("gguf_gpt_oss", "none"), ("deberta_v3", "none"),
-           ("granitemoehybrid", "none"), ("falcon_h1_normed", "none"), ("falcon_h1", "none")]
+           ("granitemoehybrid", "none"), ("falcon_h1_normed", "none"), ("falcon_h1", "none"), ("minimax", "none"), ("zamba2", "none")]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -198,7 +198,8 @@
  *                       with a bias; by channel (channel_decays) RATES [T, Hv + Hv dk], the bias [Hv dk]
  * SELECTIVE_SCAN(IN, OUT, W)
  *                       OUT [T, H dv] = Mamba-2's recurrence of v, B and C in IN by the rates in MIX, which are behind
- *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too
+ *                       the convolved columns; W is DECAY [H], with a bias; it has SKIP [H], too. Without mix_rates
+ *                       the recurrence of k, q and v in IN, in this order, by DECAY alone
  * NORM_PARAMS           the three parts of PARAMS = norm(part) * W, W STEP_NORM, B_NORM, C_NORM
  * CHANNEL_SCAN(IN, OUT, W)
  *                       OUT [T, H dv] = Mamba-1's recurrence of v in IN, B and C in PARAMS, by RATES [T, H dv]; W is

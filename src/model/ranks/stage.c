@@ -146,14 +146,14 @@ proa_status proa_stage_cut(proa_plan *plan, proa_params params[PROA_STACK_COUNT]
 /* ---- programs ---- */
 
 /* What every stage makes for itself before its layers: no weights. A copy is of what all stages have: the output of the
- * stack before. */
-static void keep_tables(proa_program *embed)
+ * stack before; embeddings that layers read later come with the rows. */
+static void keep_tables(proa_program *embed, const proa_config *c)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < embed->count; i++) {
         const proa_step *s = &embed->step[i];
-        if (s->op == PROA_STEP_ROPE_TABLE || (s->op == PROA_STEP_SCALE && s->in == PROA_REG_X))
-            embed->step[count++] = *s;
+        bool copies = s->op == PROA_STEP_SCALE && s->in == PROA_REG_X && !c->keeps_embeds;
+        if (s->op == PROA_STEP_ROPE_TABLE || copies) embed->step[count++] = *s;
     }
     embed->count = count;
     embed->step[count] = (proa_step){PROA_STEP_END, 0, 0, 0, 0};
@@ -178,12 +178,14 @@ static void receive_rows(proa_program *p, const proa_config *c)
     set_step(p, PROA_STEP_RECV, PROA_REG_NONE, c->streams ? PROA_REG_STREAMS : PROA_REG_X);
     if (c->streams) add_step(p, PROA_STEP_TAKE_STREAM, PROA_REG_STREAMS, PROA_REG_X);
     if (c->layer_input) add_step(p, PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_LAYER_INPUTS);
+    if (c->keeps_embeds) add_step(p, PROA_STEP_RECV, PROA_REG_NONE, PROA_REG_KEPT);
 }
 
 static void send_rows(proa_program *p, const proa_config *c)
 {
     set_step(p, PROA_STEP_SEND, c->streams ? PROA_REG_STREAMS : PROA_REG_X, PROA_REG_NONE);
     if (c->layer_input) add_step(p, PROA_STEP_SEND, PROA_REG_LAYER_INPUTS, PROA_REG_NONE);
+    if (c->keeps_embeds) add_step(p, PROA_STEP_SEND, PROA_REG_KEPT, PROA_REG_NONE);
 }
 
 void proa_stage_steps(proa_plan *plan, const proa_config *c)
@@ -192,7 +194,7 @@ void proa_stage_steps(proa_plan *plan, const proa_config *c)
         proa_program *p = plan->program[s];
         if (!p[PROA_SECTION_LAYER].count) continue;
         if (!is_first(plan)) {
-            keep_tables(&p[PROA_SECTION_EMBED]);
+            keep_tables(&p[PROA_SECTION_EMBED], c);
             receive_rows(&p[PROA_SECTION_ENTER], c);
         }
         if (!is_last(plan)) send_rows(&p[PROA_SECTION_AFTER], c);

@@ -88,17 +88,23 @@ void proa_do_norm_params(const proa_step_frame *f, const proa_step *s)
     }
 }
 
-/* Of Mamba-2 B and C are behind the values, and the rates behind the columns of MIX that were convolved. */
+/* Of Mamba-2 B and C are behind the values, and the rates behind the columns of MIX that were convolved. Linear
+ * attention with fixed decays has no rates; k and q, which are B and C, are before the values. */
 void proa_do_selective_scan(const proa_step_frame *f, const proa_step *s)
 {
     const proa_config *c = &f->m->config;
     const bool by_channel = s->flags & PROA_BY_CHANNEL;
+    const bool fixed = !by_channel && !c->mix_rates;
     int64_t end = f->first + f->rows, values = proa_dim_size(c, PROA_DIM_RECALLED);
-    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end), params = x, rates;
-    int64_t at = by_channel ? c->step_rank : values, keys = c->key_heads * c->key_dim;
+    proa_view y = proa_frame_rows(f, s->out, end), x = proa_frame_rows(f, s->in, end), params = x,
+              rates = {.rank = 0};
+    int64_t keys = c->key_heads * c->key_dim, from = fixed ? 2 * keys : 0,
+            at = by_channel ? c->step_rank
+                 : fixed    ? 0
+                            : values;
     if (by_channel)
         params = proa_frame_rows(f, PROA_REG_PARAMS, end), rates = proa_frame_rows(f, PROA_REG_RATES, end);
-    else
+    else if (!fixed)
         rates = proa_view_cols(proa_frame_rows(f, PROA_REG_MIX, end), x.shape[1], x.shape[1] + c->value_heads);
     proa_state_space p = {.groups = c->key_heads,
                           .heads = c->value_heads,
@@ -110,7 +116,7 @@ void proa_do_selective_scan(const proa_step_frame *f, const proa_step *s)
     p.rate = proa_frame_param(f, s->w)->values, p.bias = proa_frame_param(f, s->w + 1)->values;
     p.skip = proa_frame_param(f, PROA_SLOT_SKIP)->values;
     proa_layer_state state = layer_state(f, (c->conv_taps - 1) * x.shape[1]);
-    f->m->ctx.ops->selective_scan(&f->m->ctx, y, proa_view_first_columns(x, values),
+    f->m->ctx.ops->selective_scan(&f->m->ctx, y, proa_view_cols(x, from, from + values),
                                   proa_view_cols(params, at, at + 2 * keys), rates, &p, &state, &f->batch->self);
 }
 

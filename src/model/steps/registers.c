@@ -82,7 +82,7 @@ proa_view proa_frame_output(const proa_step_frame *f, const proa_step *s)
 {
     proa_view v = proa_frame_register(f, s->out);
     int64_t half = v.shape[1] / 2;
-    if (s->out != PROA_REG_PAIR) return v;
+    if (s->out != PROA_REG_PAIR || s->flags & PROA_WHOLE) return v;
     return s->flags & PROA_SECOND ? proa_view_cols(v, half, 2 * half) : proa_view_cols(v, 0, half);
 }
 

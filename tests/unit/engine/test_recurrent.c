@@ -9,22 +9,16 @@
 #include "engine/fleet/fleet.h"
 #include <unistd.h>
 
-static const char *const models[] = {GOLDEN "arch/qwen3_next",
-                                     GOLDEN "arch/qwen3_5",
-                                     GOLDEN "arch/qwen3_5_text",
-                                     GOLDEN "arch/olmo_hybrid",
-                                     GOLDEN "arch/kimi_linear",
-                                     GOLDEN "arch/lfm2",
-                                     GOLDEN "arch/granitemoehybrid",
-                                     GOLDEN "arch/bamba",
-                                     GOLDEN "arch/falcon_h1",
-                                     GOLDEN "arch/nemotron_h",
-                                     GOLDEN "arch/nemotron_h_moe",
-                                     GOLDEN "arch/mamba2",
-                                     GOLDEN "arch/mamba",
-                                     GOLDEN "arch/falcon_mamba",
-                                     GOLDEN "arch/jamba"};
-enum { REQUESTS = 6, MAMBA = 6 /* the first model with layers of Mamba */ };
+static const char *const models[] = {GOLDEN "arch/qwen3_next",   GOLDEN "arch/qwen3_5",
+                                     GOLDEN "arch/qwen3_5_text", GOLDEN "arch/olmo_hybrid",
+                                     GOLDEN "arch/kimi_linear",  GOLDEN "arch/lfm2",
+                                     GOLDEN "arch/minimax",      GOLDEN "arch/granitemoehybrid",
+                                     GOLDEN "arch/bamba",        GOLDEN "arch/falcon_h1",
+                                     GOLDEN "arch/nemotron_h",   GOLDEN "arch/nemotron_h_moe",
+                                     GOLDEN "arch/mamba2",       GOLDEN "arch/mamba",
+                                     GOLDEN "arch/falcon_mamba", GOLDEN "arch/jamba",
+                                     GOLDEN "arch/zamba2"};
+enum { REQUESTS = 6, MAMBA = 7 /* the first model with layers of Mamba */ };
 
 static proa_request request_of(int i)
 {

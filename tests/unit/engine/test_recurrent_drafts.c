@@ -10,7 +10,8 @@ static const char *const models[] = {GOLDEN "arch/qwen3_next",  GOLDEN "arch/lfm
                                      GOLDEN "arch/falcon_h1",   GOLDEN "arch/granitemoehybrid",
                                      GOLDEN "arch/nemotron_h",  GOLDEN "arch/mamba2",
                                      GOLDEN "arch/mamba",       GOLDEN "arch/jamba",
-                                     GOLDEN "arch/olmo_hybrid", GOLDEN "arch/kimi_linear"};
+                                     GOLDEN "arch/olmo_hybrid", GOLDEN "arch/kimi_linear",
+                                     GOLDEN "arch/minimax",     GOLDEN "arch/zamba2"};
 enum { TOKENS_MAX = 64 };
 
 static void predict_tokens(proa_request *r, const outcome *plain, int32_t *guess, int every)

@@ -9,9 +9,9 @@
 
 enum { CONTEXT = 512, COMMON = 200, LONG = 300 };
 
-/* The gated delta rule; Mamba-2. */
+/* The gated delta rule; Mamba-2; lightning attention. */
 static const char *const models[] = {GOLDEN "arch/qwen3_next", GOLDEN "arch/granitemoehybrid",
-                                     GOLDEN "arch/olmo_hybrid"};
+                                     GOLDEN "arch/olmo_hybrid", GOLDEN "arch/minimax", GOLDEN "arch/zamba2"};
 
 /* A golden checkpoint with a longer context: nothing in it depends on that. */
 typedef struct folder {

@@ -141,7 +141,9 @@ static const char *const models[] = {GOLDEN "arch/bloom",
                                      GOLDEN "arch/deepseek_v32",
                                      GOLDEN "arch/glm_moe_dsa",
                                      GOLDEN "arch/olmo_hybrid",
-                                     GOLDEN "arch/kimi_linear"};
+                                     GOLDEN "arch/kimi_linear",
+                                     GOLDEN "arch/minimax",
+                                     GOLDEN "arch/zamba2"};
 
 static int64_t length_of(int64_t context)
 {
@@ -481,8 +483,8 @@ static void choose_adapters(proa_engine_options *o, const char *model)
 static bool has_states(const char *model)
 {
     static const char *const names[] = {
-        "qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2",       "falcon_h1", "nemotron_h_moe",
-        "mamba",      "jamba",   "olmo_hybrid",      "kimi_linear"};
+        "qwen3_next", "qwen3_5", "granitemoehybrid", "lfm2",        "falcon_h1", "nemotron_h_moe",
+        "mamba",      "jamba",   "olmo_hybrid",      "kimi_linear", "minimax",   "zamba2"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(model, names[i])) return true;
     return false;

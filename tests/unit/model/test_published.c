@@ -624,6 +624,67 @@ static void olmo_hybrid(void **state)
     refused(room, PROA_UNSUPPORTED, "'hidden_act' 'gelu'");
 }
 
+/* MiniMaxAI/MiniMax-Text-01-hf. */
+static void minimax(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[1024];
+    static const char *const text =
+        "{\"architectures\":[\"MiniMaxForCausalLM\"],\"full_attn_alpha_factor\":3.5565588200778455,"
+        "\"full_attn_beta_factor\":1.0,\"head_dim\":128,\"hidden_act\":\"silu\",\"hidden_size\":6144,"
+        "\"intermediate_size\":9216,\"linear_attn_alpha_factor\":3.5565588200778455,\"layer_types\":["
+        "\"linear_attention\",\"linear_attention\",\"%s\"],\"linear_attn_beta_factor\":1.0,"
+        "\"max_position_embeddings\":10240000,\"mlp_alpha_factor\":%s,\"mlp_beta_factor\":1.0,"
+        "\"model_type\":\"minimax\",\"num_attention_heads\":64,\"num_experts_per_tok\":2,"
+        "\"num_hidden_layers\":3,\"num_key_value_heads\":8,\"num_local_experts\":32,\"rms_norm_eps\":1e-05,"
+        "\"rope_theta\":10000000,\"rotary_dim\":64,\"sliding_window\":null,\"vocab_size\":200064}";
+    snprintf(room, sizeof room, text, "full_attention", "3.5565588200778455");
+    accepted(&f, room);
+    assert_int_equal(f.c.rotary_dim, 64);
+    assert_int_equal(f.c.expert_ffn, 9216);
+    assert_true(fabs(f.c.stream_scale - 3.55655882) < 1e-6 && f.c.residual_scale == 1);
+    assert_int_equal(proa_config_attending(&f.c, 0, 3), 1);
+    assert_int_equal(proa_config_state(&f.c), 2 * 64 * 128 * 128);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "full_attention", "2.5");
+    refused(room, PROA_UNSUPPORTED, "'mlp_alpha_factor' 2.5 differ");
+    snprintf(room, sizeof room, text, "sliding_attention", "3.5565588200778455");
+    refused(room, PROA_UNSUPPORTED, "'layer_types' entry 2 is 'sliding_attention'");
+}
+
+/* Zyphra/Zamba2-7B, whose blocks of attention are two, used in turn. */
+static void zamba2(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    char room[1024];
+    static const char *const text =
+        "{\"adapter_rank\":128,\"architectures\":[\"Zamba2ForCausalLM\"],\"hidden_size\":3584,"
+        "\"intermediate_size\":14336,\"layers_block_type\":[\"mamba\",\"hybrid\",\"hybrid\",\"mamba\",\"%s\"]"
+        ","
+        "\"mamba_d_conv\":4,\"mamba_d_state\":64,\"mamba_expand\":2,\"mamba_ngroups\":2,"
+        "\"max_position_embeddings\":4096,\"model_type\":\"zamba2\",\"n_mamba_heads\":112,"
+        "\"num_attention_heads\":32,\"num_hidden_layers\":5,\"num_mem_blocks\":2,\"rms_norm_eps\":1e-05,"
+        "\"rope_theta\":10000,\"use_long_context\":%s,\"use_mem_rope\":true,"
+        "\"use_shared_attention_adapter\":false,\"vocab_size\":32000}";
+    snprintf(room, sizeof room, text, "hybrid", "false");
+    accepted(&f, room);
+    assert_int_equal(f.c.head_dim, 224);
+    assert_int_equal(f.c.rotary_dim, 224);
+    assert_int_equal(f.c.value_dim, 64);
+    assert_int_equal(f.c.act, PROA_ACT_GELU);
+    assert_true(f.c.tied && f.c.step_min == 0.001);
+    assert_int_equal(f.c.block_layers[4], 1);
+    assert_int_equal(f.c.block_uses[4], 2);
+    assert_int_equal(f.c.block_layers[2], 2);
+    proa_arena_release(&f.arena);
+    snprintf(room, sizeof room, text, "moe", "false");
+    refused(room, PROA_UNSUPPORTED, "'layers_block_type' entry 4 is 'moe'");
+    snprintf(room, sizeof room, text, "hybrid", "true");
+    refused(room, PROA_UNSUPPORTED, "'use_long_context' true");
+}
+
 /* ibm-granite/granite-4.0-h-tiny names its layers as transformers 4 does, and has no rotary positions. */
 static void granite_hybrid(void **state)
 {
@@ -1151,6 +1212,8 @@ int main(void)
         cmocka_unit_test(ernie_moe),
         cmocka_unit_test(qwen3_next),
         cmocka_unit_test(olmo_hybrid),
+        cmocka_unit_test(minimax),
+        cmocka_unit_test(zamba2),
         cmocka_unit_test(kimi_linear),
         cmocka_unit_test(granite_hybrid),
         cmocka_unit_test(nemotron_h),
