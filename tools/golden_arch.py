@@ -424,7 +424,7 @@ ROWS |= {
     "gemma3n_deep": lambda: transformers.Gemma3nTextConfig(**dict(
         GEMMA3N, intermediate_size=[24, 32, 24, 24, 32, 24], activation_sparsity_pattern=[0.6, 0.0, 0.5, 0.3, 0.0, 0.4], **DEEP)),
 }
-# Blocks that layers share, in turn, with adapters of each use; attention over two widths. Lightning attention: block_size is of the
+# A block that layers share, with adapters of each use; attention over two widths. Lightning attention: block_size is of the
 # decays that are stored, too.
 ZAMBA2 = {"hidden_size": 24, "intermediate_size": 28, "num_hidden_layers": 4, "num_attention_heads": 4, "mamba_expand": 3,
           "n_mamba_heads": 6, "mamba_ngroups": 2, "mamba_d_state": 8, "max_position_embeddings": 128, "adapter_rank": 3, "chunk_size": 16,
@@ -432,16 +432,13 @@ ZAMBA2 = {"hidden_size": 24, "intermediate_size": 28, "num_hidden_layers": 4, "n
 MINIMAX = dict(LM, hidden_size=32, num_hidden_layers=4, head_dim=10, intermediate_size=12, num_local_experts=4, num_experts_per_tok=2, block_size=8,
                layer_types=["linear_attention", "full_attention", *2 * ["linear_attention"]])
 ROWS |= {
-    "zamba2_adapted": lambda: transformers.Zamba2Config(
-        layers_block_type=["hybrid", "hybrid", "linear_attention", "hybrid"], num_mem_blocks=2, use_mem_rope=True,
-        use_shared_attention_adapter=True, **ZAMBA2),
     "zamba2": lambda: transformers.Zamba2Config(
         layers_block_type=["hybrid", "linear_attention", "hybrid", "linear_attention"], add_bias_linear=True, num_key_value_heads=2,
         mamba_d_conv=3, **ZAMBA2),
     "minimax": lambda: transformers.MiniMaxConfig(**MINIMAX, **{
         f"{of}_{n}_factor": x for of in ("linear_attn", "full_attn", "mlp") for n, x in (("alpha", 1.5), ("beta", 0.8))}),
 }
-SHARED_BLOCK_ROWS = ("zamba2", "zamba2_adapted", "minimax")
+SHARED_BLOCK_ROWS = ("zamba2", "minimax")
 # Their last norm has no weights that could make up for small embeddings, or there is none.
 BARE_NORM_ROWS = ("olmo", "opt_bare_norms", "openai_gpt", "nanochat")
 # Prompts of more than one page, which are run in several chunks.

@@ -751,9 +751,8 @@ static wanted want_tensor(const binder *b, const proa_name *row, int64_t layer, 
     int64_t rows = proa_dim_in_layer(b->c, row->rows, w.layer),
             cols = proa_dim_in_layer(b->c, row->cols, w.layer);
     bool vector = row->role == PROA_ROLE_VECTOR, transposed = row->role == PROA_ROLE_TRANSPOSED;
-    fill_name(w.name, row->name, layer, number);
-    fill_language(b, w.name);
     fill_name(w.name, row->name, row->flags & PROA_OF_BLOCK ? b->c->block_layers[layer] : layer, number);
+    fill_language(b, w.name);
     if (row->flags & PROA_OF_HEADS) { /* all heads, keys and values */
         w.rank = 2, w.shape[0] = b->c->heads * (b->c->qk_nope + b->c->v_dim), w.shape[1] = b->c->kv_lora;
         return w;
