@@ -23,11 +23,12 @@ import safetensors.torch
 import tokenizers
 import torch
 import transformers
+import transformers.integrations.bitnet as bitnet
 from transformers import AlbertConfig, BertConfig, BloomConfig, DistilBertConfig, ElectraConfig, Gemma2Config, MarianConfig, MBartConfig, MPNetConfig, \
     MptConfig, RobertaConfig
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "tests/golden/arch"
-VOCAB, NEW, PROMPTS, CLEAR, BEAM_TOKENS = 200, 24, (7, 1, 23), 1e-2, 20
+VOCAB, NEW, PROMPTS, CLEAR, NEAR, BEAM_TOKENS = 200, 24, (7, 1, 23), 1e-2, 1e-6, 20
 BEAMS = ((1, 1.0), (4, 1.0), (4, 0.6), (4, 2.0))
 IDS = {"vocab_size": VOCAB, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
@@ -1012,6 +1013,61 @@ ROWS |= {row: config for row, (_, config) in MULTIMODAL.items()}
 ROWS["phi3_v"] = lambda: transformers.Phi3Config(**SMALL_TEXT)
 
 
+# BitNet's quantisation: the class of its layers, and whether they round matrices in each pass.
+BITNETS = {"bitnet": ("autobitlinear", "online"), "bitnet_packed": ("autobitlinear", "offline"), "llama_bitnet": ("bitlinear", "offline")}
+ROWS["bitnet"] = lambda: transformers.BitNetConfig(attention_bias=True, **drop(LM, "head_dim"))
+ROWS["bitnet_packed"] = lambda: transformers.BitNetConfig(**dict(drop(LM, "head_dim"), tie_word_embeddings=True))
+ROWS["llama_bitnet"] = lambda: transformers.LlamaConfig(attention_bias=True, mlp_bias=True, **LM)
+
+
+class Watched:
+    """How near to the middle between two codes a number was that ActQuant or BitLinear rounded, in parts of the number."""
+
+    least = float("inf")
+
+    @classmethod
+    def codes(cls, x):
+        scale = 127 / x.abs().max(dim=-1, keepdim=True).values.clamp(min=1e-5)
+        place = x * scale
+        distance = (place - place.floor() - 0.5).abs() / place.abs().clamp(min=1)
+        cls.least = min(cls.least, float(distance.min()))
+        return place.round().clamp(-128, 127), scale
+
+    @classmethod
+    def apply(cls, x):
+        codes, scale = cls.codes(x)
+        return codes / scale
+
+
+def make_bitnet(row, model):
+    """The model with transformers' layers for such a checkpoint, and the tensors of the file."""
+    torch.compiler.set_stance("force_eager")
+    bitnet.ActQuant, bitnet.BitLinear.activation_quant = Watched, lambda self, x, num_bits=8: Watched.codes(x)
+    kind, mode = BITNETS[row]
+    plain, stored = dict(model.named_parameters()), dict(model.state_dict())
+    config = transformers.BitNetQuantConfig(linear_class=kind, quantization_mode=mode)
+    bitnet.replace_with_bitnet_linear(model, ["lm_head"], config)
+    for name, layer in model.named_modules():
+        if not isinstance(layer, (bitnet.AutoBitLinear, bitnet.BitLinear)):
+            continue
+        w, bias, mean = plain[name + ".weight"].data, plain.get(name + ".bias"), plain[name + ".weight"].data.abs().mean()
+        if bias is not None:
+            layer.bias = torch.nn.Parameter(bias.data) if kind == "autobitlinear" else bias.data
+        if mode == "online":
+            layer.weight = torch.nn.Parameter(w)
+            continue
+        codes = (w / mean).round().clamp(-1, 1)
+        packed, scale = bitnet.pack_weights(codes.clone()), (1 / mean if kind == "bitlinear" else mean).bfloat16().float().reshape(1)
+        layer.weight_scale = scale
+        if kind == "bitlinear":
+            layer.weight = packed
+        else:
+            layer.weight = torch.nn.Parameter(codes, requires_grad=False)
+        stored |= {name + ".weight": packed, name + ".weight_scale": scale.bfloat16()}
+    model.config.quantization_config = config
+    return drop(stored, "lm_head.weight") if model.config.tie_word_embeddings else stored
+
+
 def fill(model, seed, norms=("norm", "ln_"), experts=True):
     """Embeddings are small, so that what the layers add decides and not which token it was; the last norm makes up for it."""
     random = torch.Generator().manual_seed(seed)
@@ -1319,14 +1375,20 @@ def attempt(row, seed):
         model.get_input_embeddings().weight.data *= 8.0
     for p in model.parameters() if row.endswith("_bf16") or row in MULTIMODAL else []:
         p.data = p.data.bfloat16().float()
+    if row in BITNETS:
+        model.stored, Watched.least = make_bitnet(row, model), float("inf")
     random = torch.Generator().manual_seed(seed + 1000)
     prompts = [torch.randint(3, VOCAB, (n,), generator=random).tolist() for n in (LONG_ROW_PROMPTS if row in LONG_ROWS else PROMPTS)]
     if row.startswith("zamba2") and not is_rounded_alike(model, prompts):
         return model, [], 0.0
+    for ids in prompts if row in BITNETS else []:
+        model(torch.tensor([ids]))
+    if Watched.least < NEAR:  # roundings of f32 might change a code
+        return model, [], 0.0
     # The whole Llama 4 of 5.24.0 asks its text model for images that this has not.
     text = model.language_model if row == "llama4" else model
     cases = [case(text, ids) for ids in prompts]
-    return model, [c for c, _ in cases], min(gap for _, gap in cases)
+    return model, [c for c, _ in cases], min(gap for _, gap in cases) if Watched.least >= NEAR else 0.0
 
 
 def transpose_experts(path):
@@ -1433,7 +1495,13 @@ def write_modules(row, first):
 def save(row, model, kind, cases):
     if row.endswith("_bf16") or row in MULTIMODAL:
         model = model.to(torch.bfloat16)
-    model.save_pretrained(FOLDER / row)
+    if row in BITNETS:
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(FOLDER / row)
+        model.generation_config.save_pretrained(FOLDER / row)
+        safetensors.torch.save_file({n: t.contiguous() for n, t in model.stored.items()}, FOLDER / row / "model.safetensors", {"format": "pt"})
+    else:
+        model.save_pretrained(FOLDER / row)
     if row in MULTIMODAL:
         publish_parts(row, model, FOLDER / row / "model.safetensors")
     if row == "mpnet_sentence":  # as all-mpnet-base-v2: a folder of sentence-transformers, whose class is that of its pretraining

@@ -329,7 +329,7 @@ void proa_bound_read(const proa_bound_tensor *t, int64_t expert, int64_t row, fl
     F(query_scale.length) F(query_scale.offset) F(query_scale.smooth) F(bidirectional) F(layer_scaled) \
     F(key_heads) F(value_heads) F(key_dim) F(value_dim) F(conv_taps) F(conv_act) F(recall_groups) \
     F(gate_first) F(recall_plain) F(step_rank) F(recall_sigmoid) F(gates_apart) F(negative_eigen) F(channel_decays) \
-    F(gate_rank) \
+    F(gate_rank) F(input_bits) F(ternary_masters) \
     F(layer_input) F(streams) F(laurel) F(k_is_v) F(other_head_dim) F(other_kv_heads)
 #define FACTORS(F) \
     F(norm_eps) F(latent_eps) F(mask_keep) F(recall_eps) F(decay_floor) \

@@ -185,11 +185,25 @@ proa_status proa_out_folder_copy_files(const proa_convert_job *job, proa_err *er
 
 /* ---- config.json ---- */
 
+/* Of BitNet's layers the rows that they read are still rounded when their matrices are floats: those that its class for
+ * trained layers multiplies as they are stored. */
+static bool keep_rounded_inputs(proa_json *config)
+{
+    proa_json *quant = proa_json_get(config, "quantization_config");
+    if (!proa_str_is(proa_json_str(proa_json_get(quant, "quant_method")), "bitnet")) return false;
+    bool masters = proa_str_is(proa_json_str(proa_json_get(quant, "linear_class")), "autobitlinear") &&
+                   proa_str_is(proa_json_str(proa_json_get(quant, "quantization_mode")), "online");
+    if (masters) return true; /* they are written as they are stored */
+    proa_json_put_str(quant, "linear_class", proa_str_c("autobitlinear"));
+    proa_json_put_str(quant, "quantization_mode", proa_str_c("offline"));
+    return true;
+}
+
 static void set_config(proa_json *config, const char *dtype, bool decoded)
 {
     const char *key = proa_json_get(config, "dtype") ? "dtype" : "torch_dtype";
     if (dtype) proa_json_put_str(config, key, proa_str_c(dtype));
-    if (!decoded) return;
+    if (keep_rounded_inputs(config) || !decoded) return;
     proa_json_remove(config, "quantization_config");
     proa_json_remove(config, "compression_config");
 }

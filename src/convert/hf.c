@@ -227,6 +227,9 @@ static proa_status write_folder(hf_writer *w)
     const proa_calibrate *calibrate = w->job->calibrate;
     PROA_TRY(proa_convert_tensors_open(&w->tensors, w->job, w->err));
     w->key = proa_convert_key(w->job, "hf");
+    if (calibrate && w->tensors.config.input_bits > 0)
+        return PROA_FAIL(w->err, UNSUPPORTED,
+                         "a model whose products read rounded rows (BitNet) cannot be quantised by a text");
     if (calibrate) {
         w->key = proa_calibrate_key(calibrate, w->key);
         PROA_TRY(proa_out_folder_begin(w->job, w->key, w->err)); /* refused before the work, not after it */

@@ -256,7 +256,8 @@ static bool scaled_format(proa_wfmt *format, const proa_scaled_codes *s, int64_t
     else if (s->kind == PROA_CODE_FP4) {
         if (s->col_group == PROA_CODES && s->scale.dtype == PROA_DTYPE_U8) *format = PROA_WFMT_MXFP4W;
     } else if (s->col_group % PROA_CODES == 0 && proa_scaled_has_whole_groups(s, K)) {
-        bool whole = s->col_group % PROA_I4_GROUP == 0, centred = !s->has_zeros && s->zero == 8;
+        bool whole = s->col_group % PROA_I4_GROUP == 0,
+             centred = !s->has_zeros && s->zero == (s->kind == PROA_CODE_U2 ? 1 : 8);
         *format = !whole ? PROA_WFMT_I4A32 : centred && !s->group_of ? PROA_WFMT_I4 : PROA_WFMT_I4A;
     }
     return true;

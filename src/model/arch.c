@@ -378,6 +378,67 @@ proa_status proa_arch_configure(const proa_arch **out, proa_config *c, const pro
     return proa_arch_configure_as(*out, c, config, generation, arena, err);
 }
 
+/* Whether each product of the layers reads rows that a step before it rounds. */
+static bool rounds_inputs(const proa_arch *arch)
+{
+    bool rounded[PROA_REG_COUNT] = {false}, all = arch->kind == PROA_KIND_DECODER;
+    for (const proa_step *s = arch->stacks[PROA_STACK_DECODER].layer; s && s->op != PROA_STEP_END; s++) {
+        bool product = s->op == PROA_STEP_LINEAR || s->op == PROA_STEP_LINEAR_GATED ||
+                       s->op == PROA_STEP_HEADS_LINEAR || s->op == PROA_STEP_EXPERTS;
+        all = all && (!product || rounded[s->in]);
+        rounded[s->out] = s->op == PROA_STEP_ROUND_ROWS;
+    }
+    return all;
+}
+
+/* Only the head, or the embedding, which is no product, may be left out. */
+static proa_status check_whole_layers(const proa_json *quant, proa_err *err)
+{
+    const proa_json *list = proa_json_get(quant, "modules_to_not_convert");
+    bool head = proa_json_kind(list) != PROA_JSON_ARRAY;
+    for (int64_t i = 0; !head && i < proa_json_len(list); i++)
+        head = proa_str_is(proa_json_str(proa_json_at(list, i)), "lm_head");
+    for (int64_t i = 0; i < proa_json_len(list); i++) {
+        proa_str name = proa_json_str(proa_json_at(list, i));
+        if (!proa_str_ends(name, proa_str_c("lm_head")) && !proa_str_ends(name, proa_str_c("embed_tokens")))
+            return PROA_FAIL(err, UNSUPPORTED,
+                             "'modules_to_not_convert' has '%.*s', which BitNet's layers cannot leave out",
+                             (int)name.len, name.ptr);
+    }
+    return head ? PROA_OK
+                : PROA_FAIL(
+                      err, UNSUPPORTED,
+                      "'modules_to_not_convert' has no 'lm_head': a head of BitNet's codes is not supported");
+}
+
+/* BitNet's quantisation, of any class whose layers have the steps for it. */
+static proa_status read_bitnet(proa_config *c, const proa_arch *arch, const proa_json *config, proa_err *err)
+{
+    const proa_json *quant = proa_json_get(config, "quantization_config");
+    proa_str method = {"", 0}, layers = {"bitlinear", 9}, mode = {"offline", 7};
+    if (proa_json_kind(quant) != PROA_JSON_OBJECT) return PROA_OK;
+    PROA_TRY(proa_json_get_str(&method, quant, "quant_method", err));
+    if (!proa_str_is(method, "bitnet")) return PROA_OK;
+    PROA_TRY(proa_json_get_str(&layers, quant, "linear_class", err));
+    PROA_TRY(proa_json_get_str(&mode, quant, "quantization_mode", err));
+    bool given = proa_str_is(layers, "autobitlinear"), online = proa_str_is(mode, "online");
+    if (!given && !proa_str_is(layers, "bitlinear"))
+        return PROA_FAIL(err, UNSUPPORTED, "'linear_class' is '%.*s', not bitlinear or autobitlinear",
+                         (int)layers.len, layers.ptr);
+    if (!online && !proa_str_is(mode, "offline"))
+        return PROA_FAIL(err, UNSUPPORTED, "'quantization_mode' is '%.*s', not online or offline",
+                         (int)mode.len, mode.ptr);
+    if (proa_json_bool(proa_json_get(quant, "use_rms_norm")))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "'use_rms_norm' true (norms within BitNet's products) is not supported");
+    if (!rounds_inputs(arch))
+        return PROA_FAIL(err, UNSUPPORTED, "'quant_method' bitnet is not supported of the architecture %s",
+                         arch->name);
+    PROA_TRY(check_whole_layers(quant, err));
+    c->input_bits = 8, c->ternary_masters = given && online;
+    return PROA_OK;
+}
+
 /* A text model's head is tied if its own configuration says so or the one around it does (Mistral 3 as transformers 5
  * saves it: false inside, true outside). A head that the file has is used all the same. */
 static proa_status read_outer_tie(proa_config *c, const proa_json *text, const proa_json *config, proa_err *err)
@@ -414,6 +475,7 @@ proa_status proa_arch_configure_as(const proa_arch *arch, proa_config *c, const 
     proa_status status = read_keys(arch, c, whole ? whole : keys, text, config, arena, err);
     proa_json_free(whole);
     if (status != PROA_OK) return status;
+    PROA_TRY(read_bitnet(c, arch, config, err));
     if (text) PROA_TRY(proa_config_read_ids(c, text, err));
     PROA_TRY(proa_config_read_ids(c, config, err));
     if (arch->form == PROA_FORM_TEXTS && arch->head_rows == PROA_ROWS_LAST) c->passed_over = c->pad;

@@ -138,6 +138,7 @@ typedef enum proa_reg {
     W(INDEX_W, "index_w", NONE)                                                                              \
     W(O, "o", COLUMNS)                                                                                       \
     W(SINKS, "sinks", HEADS)                                                                                 \
+    W(ATTN_INNER_NORM, "attn_inner_norm", NONE)                                                              \
     W(ATTN_OUT_NORM, "attn_out_norm", NONE)                                                                  \
     W(MIX, "mix", HEADS)                                                                                     \
     W(MIX_CONV, "mix_conv", HEADS)                                                                           \
@@ -176,6 +177,7 @@ typedef enum proa_reg {
     W(FFN_NORM_3, "ffn_norm_3", NONE)                                                                        \
     W(FFN_NORM, "ffn_norm", NONE)                                                                            \
     W(UP, "up", ROWS)                                                                                        \
+    W(FFN_INNER_NORM, "ffn_inner_norm", NONE)                                                                \
     W(DOWN, "down", COLUMNS)                                                                                 \
     W(ADAPTER_DOWN, "adapter_down", NONE)                                                                    \
     W(ADAPTER_UP, "adapter_up", NONE)                                                                        \
@@ -257,6 +259,7 @@ bool proa_slot_ffn(proa_weight_slot slot);
     S(QUERY_SCALE, "query_scale") /* q of QKV *= its factor by position (the configuration's query_scale) */    \
     S(CLIP, "clip")               /* in limited to +-qkv_clip in place */                                       \
     S(XIELU, "xielu")             /* out = xIELU(out) with the four numbers w */                                \
+    S(ROUND_ROWS, "round_rows")   /* rows of out rounded to codes of input_bits, in place */                    \
     S(SCALE, "scale")             /* out = stream_scale * in */                                                 \
     S(SCALE_COLUMNS, "scale_columns") /* out = in, each column times its number of w, and the bias */           \
     S(ROPE, "rope")                   /* rotates q and k of QKV */                                              \
@@ -331,6 +334,7 @@ typedef enum proa_step_op {
     C(ONE_NORM, c->parallel && c->one_norm)   /* in parallel, both of one normed copy */                     \
     C(NORM_EACH, c->parallel && !c->one_norm) /* in parallel, each of its own norm */                        \
     C(CLIPPED, c->qkv_clip > 0)                                                                              \
+    C(INPUTS_ROUNDED, c->input_bits > 0) /* what products of the layers read is rounded to codes */          \
     C(ROTARY, c->rotary_dim > 0)                                                                             \
     C(LOCAL_ROPE, c->local_rope.theta > 0) /* layers with a window have other rotary frequencies */          \
     C(ROPE_PAIRS, c->rope_pairs)           /* pairs are rotated, not halves */                               \
@@ -828,6 +832,7 @@ typedef struct proa_arch {
     A(nemotron)                                                                                              \
     A(arcee)                                                                                                 \
     A(apertus)                                                                                               \
+    A(bitnet)                                                                                                \
     A(jais2)                                                                                                 \
     A(nanochat)                                                                                              \
     A(olmo)                                                                                                  \

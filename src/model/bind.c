@@ -140,6 +140,7 @@ static void settle_head(const binder *b, proa_config *c)
 }
 
 static void fill_name(char out[PROA_TENSOR_NAME_MAX], const char *name, int64_t layer, int64_t expert);
+static bool has_placeholders(const char *name, int count);
 
 /* The first layer that has the tensor, or -1. */
 static int64_t first_layer_of(const binder *b, const proa_name *row)
@@ -558,12 +559,35 @@ static void add_parts(const binder *b, proa_param *param, const proa_name *row, 
     }
 }
 
+/* What the stored numbers are divided by before they become -1, 0 or 1: the mean of their magnitudes, at least 1e-5, is
+ * that of the whole tensor, whatever part of it a rank has. */
+static float find_ternary_unit(const proa_tensor_source *whole)
+{
+    float row[256];
+    double sum = 0;
+    int64_t rows = proa_tensor_source_rows(whole), cols = proa_tensor_source_cols(whole);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t at = 0, n; at < cols; at += n) {
+            n = proa_min64((int64_t)PROA_COUNT(row), cols - at);
+            proa_tensor_source_read(whole, i, at, n, row);
+            for (int64_t k = 0; k < n; k++) sum += (double)fabsf(row[k]);
+        }
+    return 1.0f / fmaxf((float)(sum / (double)proa_max64(rows * cols, 1)), 1e-5f);
+}
+
+static bool is_ternary_master(const binder *b, const proa_name *row, const proa_tensor_source *s)
+{
+    bool stored = proa_encoding_is_readable(s->encoding) && proa_tensor_source_is_float(s) && s->view.data;
+    return b->c->ternary_masters && stored && row->role == PROA_ROLE_MATRIX && has_placeholders(row->name, 1);
+}
+
 static void add_matrix(const binder *b, proa_param *param, const proa_name *row, proa_weight_part part)
 {
     proa_view *v = &part.source.view;
     if (row->role == PROA_ROLE_TRANSPOSED && !part.tensor->final) *v = proa_view_transpose(*v);
     if (v->rank == 1) v->rank = 2, v->shape[1] = 1, v->stride[1] = 1;
     if (row->flags & PROA_PLUS_ONE && !part.tensor->final) part.source.plus += 1.0f;
+    if (is_ternary_master(b, row, &part.source)) part.source.ternary = find_ternary_unit(&part.source);
     add_parts(b, param, row, part);
 }
 

@@ -89,6 +89,10 @@ typedef struct proa_config {
     /* synthetic.h: the layers' matrices are codes of 4 or 8 bits in groups of that many inputs; e4m3 instead of int8 */
     int64_t code_group, code_bits;
     bool code_e4m3;
+    /* BitNet's quantisation: rows that products of the layers read are rounded to codes of so many bits, 0: not; and
+     * their matrices are stored as they were before they were rounded to -1, 0 and 1 times a scale. */
+    int64_t input_bits;
+    bool ternary_masters;
     /* [layers] which layers have attention, NULL: all; which a recurrent state, NULL: none; which an FFN, dense or a
      * mixture, NULL: all. A layer may have several, or one alone. */
     bool *attending_layers, *recurrent_layers, *ffn_layers;

@@ -16,6 +16,7 @@ static bool is_half(proa_code_kind kind)
 
 int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count)
 {
+    if (kind == PROA_CODE_U2) return (count + 3) / 4;
     return is_half(kind) ? (count + 1) / 2 : count;
 }
 
@@ -23,6 +24,7 @@ int64_t proa_scaled_bytes(proa_code_kind kind, int64_t count)
 static int64_t row_start(const proa_code_layout *l, int64_t n)
 {
     static const int64_t order[8] = {0, 4, 1, 5, 2, 6, 3, 7}; /* the place of row n % 8 in AWQ's word */
+    if (l->rows) return n / l->rows * l->row[0] + n % l->rows * l->row[1];
     return n / 8 * l->row[0] + (l->interleaved ? order[n % 8] : n % 8) * l->row[1];
 }
 
@@ -33,6 +35,9 @@ static void copy_codes(uint8_t *out, const void *data, proa_code_kind kind, int6
     if (is_half(kind))
         for (int64_t i = 0; i < count; i++, at += step)
             out[i] = (uint8_t)(bytes[at >> 1] >> ((at & 1) * 4) & 15);
+    else if (kind == PROA_CODE_U2)
+        for (int64_t i = 0; i < count; i++, at += step)
+            out[i] = (uint8_t)(bytes[at >> 2] >> ((at & 3) * 2) & 3);
     else
         for (int64_t i = 0; i < count; i++, at += step) out[i] = bytes[at];
 }
@@ -119,6 +124,12 @@ void proa_scaled_read(float *out, const proa_scaled_codes *s, int64_t row, int64
     }
 }
 
+/* The code that usually stands for 0; of signed kinds it does. */
+static int32_t middle_of(proa_code_kind kind)
+{
+    return kind == PROA_CODE_U8 ? 128 : kind == PROA_CODE_U4 ? 8 : kind == PROA_CODE_U2 ? 1 : 0;
+}
+
 /* int8 holds what is left of an unsigned code: its zero point is subtracted if it is the middle. */
 static bool fits_int8(const proa_scaled_codes *s, int32_t zero)
 {
@@ -129,15 +140,17 @@ static bool fits_int8(const proa_scaled_codes *s, int32_t zero)
 static bool make_group(proa_code_group *out, const proa_scaled_codes *s, int64_t row, int64_t group,
                        const uint8_t code[PROA_CODES])
 {
-    int32_t zero = zero_at(s, row, group), middle = s->kind == PROA_CODE_U8 ? 128 : 8;
+    int32_t zero = zero_at(s, row, group), middle = middle_of(s->kind);
     if (!fits_int8(s, zero)) return false;
     /* the middle is taken out of the codes, so that formats without a minimum hold them */
-    int32_t offset = zero == middle && (s->kind == PROA_CODE_U4 || s->kind == PROA_CODE_U8) ? middle : 0;
+    int32_t offset = zero == middle ? middle : 0;
     for (int i = 0; i < PROA_CODES; i++) out->code[i] = (int8_t)(code_value(s->kind, code[i]) - offset);
     out->scale = scale_at(s, row, group) * (s->kind == PROA_CODE_FP4 ? 0.5f : 1.0f);
     out->min = zero == offset ? 0.0f : -(out->scale * (float)(zero - offset));
     out->least = is_half(s->kind) ? -offset : -128, out->most = is_half(s->kind) ? 15 - offset : 127;
     if (s->kind == PROA_CODE_FP4) out->least = -12, out->most = 12;
+    if (s->kind == PROA_CODE_U2)
+        out->least = offset ? -8 : 0, out->most = offset ? 7 : 15; /* as formats of 4 bits */
     return true;
 }
 

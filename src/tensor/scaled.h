@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * scaled.h - a matrix stored as codes in one tensor and scales (and zero points) in others: the encoding SCALED. GPTQ,
- *            AWQ, compressed-tensors, int8 with scales, fp8 with block scales (DeepSeek V3) and MXFP4 are such.
+ *            AWQ, compressed-tensors, int8 with scales, fp8 with block scales (DeepSeek V3), MXFP4 and BitNet's
+ *            ternary codes are such.
  *     number(n, k) = scale(n / row_group, g) * (code(n, k) - zero(n, g)),  g = group_of[k], or k / col_group
  * Owner:   the reader of the checkpoint; all pointers are into mapped files or the reader's arena.
  * Threads: only read; many threads may. */
@@ -11,6 +12,7 @@
 
 typedef enum proa_code_kind {
     PROA_CODE_U4,  /* 0 to 15, two in a byte, the lower half first */
+    PROA_CODE_U2,  /* 0 to 3, four in a byte, the lowest bits first */
     PROA_CODE_U8,  /* 0 to 255 */
     PROA_CODE_I8,  /* -128 to 127 */
     PROA_CODE_FP8, /* e4m3 */
@@ -18,11 +20,11 @@ typedef enum proa_code_kind {
 } proa_code_kind;
 
 /* Where code (n, k) is: element n / 8 * row[0] + n % 8 * row[1] + k / cols * col[0] + k % cols * col[1], an element
- * being a code (half a byte or a byte). AWQ packs eight rows into a word in the order 0, 2, 4, 6, 1, 3, 5, 7:
- * `interleaved`. */
+ * being a code (a quarter of a byte, half a byte or a byte); `rows` in place of 8 if it is not 0. AWQ packs
+ * eight rows into a word in the order 0, 2, 4, 6, 1, 3, 5, 7: `interleaved`. */
 typedef struct proa_code_layout {
     const void *data;
-    int64_t row[2], col[2];
+    int64_t row[2], col[2], rows;
     int64_t cols; /* columns in a word; 1: col[0] alone counts */
     bool interleaved;
 } proa_code_layout;

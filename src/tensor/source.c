@@ -263,6 +263,8 @@ void proa_tensor_source_read(const proa_tensor_source *s, int64_t row, int64_t c
     for (int64_t i = 0; s->negated_exp && i < n; i++) out[i] = (float)log(-(double)out[i]);
     for (int64_t i = 0; s->factor && i < n; i++) out[i] *= s->factor[stored];
     for (int64_t i = 0; s->plus != 0.0f && i < n; i++) out[i] += s->plus;
+    for (int64_t i = 0; s->ternary > 0.0f && i < n; i++)
+        out[i] = fmaxf(-1.0f, fminf(1.0f, rintf(out[i] * s->ternary))) / s->ternary;
 }
 
 bool proa_tensor_source_codes(const proa_tensor_source *s, int64_t row, int64_t col, proa_code_group *group)

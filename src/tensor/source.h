@@ -105,6 +105,7 @@ typedef struct proa_tensor_source {
     proa_row_order col_order; /* the same of the columns */
     const float *factor;      /* [stored rows] multiplies each row; NULL: none */
     float plus;               /* then added to each number */
+    float ternary;            /* > 0: then each number is rounded to -1, 0 or 1, in units of 1 / ternary */
     bool negated_exp; /* what is stored is -exp(number), as rates of decay of GGUF files: read as log(-stored) */
 } proa_tensor_source;
 
@@ -125,7 +126,7 @@ static inline bool proa_tensor_source_keeps_groups(const proa_tensor_source *s)
 /* Whether the numbers are other ones than those that are stored. */
 static inline bool proa_tensor_source_is_changed(const proa_tensor_source *s)
 {
-    return s->factor || s->plus != 0.0f || s->negated_exp;
+    return s->factor || s->plus != 0.0f || s->negated_exp || s->ternary > 0.0f;
 }
 /* Whether the numbers can be read from this source. */
 static inline bool proa_encoding_is_readable(proa_encoding encoding)

@@ -6,12 +6,13 @@
  *     compressed-tensors  X.weight_packed [N, K bits/32] i32, X.weight_scale [N, G], X.weight_shape [2],
  *                         X.weight_zero_point [N bits/32, G] i32, X.weight_g_idx [K] i32
  *     int8, fp8           X.weight [N, K], X.weight_scale or X.weight_scale_inv [N, 1], [1], [] or blocks [N/a, K/b]
+ *     BitNet              X.weight [N/4, K] u8, X.weight_scale [1]; or X.weight [N, K] of floats, X.weight_scale [1]
  *     MXFP4               X_blocks [..., N, K/32, 16] u8, X_scales [..., N, K/32] u8: X [..., K, N] of gpt-oss
  *
  * Layouts: AutoGPTQ and GPTQModel (qlinear pack), AutoAWQ (gemm pack), vllm-project/compressed-tensors (pack_to_int32),
- * DeepSeek-V3's fp8 checkpoints, transformers' mxfp4 integration.
- * The file says what it is by names and shapes; config.json only whether GPTQ's zero points are stored less one, and
- * the size of fp8's blocks. */
+ * DeepSeek-V3's fp8 checkpoints, transformers' mxfp4 and bitnet integrations.
+ * The file says what it is by names and shapes; config.json only whether GPTQ's zero points are stored less one, the
+ * size of fp8's blocks, and of BitNet whether codes are multiplied by their scale or divided. */
 #include "base/checked.h"
 #include "tensor/scaled.h"
 #include "weights/parts.h"
@@ -26,6 +27,7 @@ typedef struct group {
     bool *used;                       /* [tensors]: they are parts of a made one */
     int32_t zero_offset;              /* GPTQ's first format stores zero points less one */
     int64_t block[2];                 /* rows and columns of a block of fp8; 0: the shapes say it */
+    bool bitnet, divides;             /* BitNet's layers; their outputs are divided by the scale */
     proa_err *err;
 } group;
 
@@ -301,6 +303,50 @@ static proa_status make_scaled(const group *g, const proa_weights_tensor *scale)
     return make_weight(g, &c, N, K);
 }
 
+/* ---- BitNet ---- */
+
+/* The scale of a matrix, as what its codes are multiplied by; 1 where the file has none. */
+static proa_status read_ternary_scale(float **out, const group *g)
+{
+    const proa_weights_tensor *t = find_part(g, ".weight_scale");
+    float *scale = PROA_ARENA_NEW(&g->w->arena, float, 1);
+    *out = scale, *scale = 1;
+    if (!t) return PROA_OK;
+    const proa_view *v = &t->source.view;
+    if (!is_scale(v) || proa_view_count(*v) != 1) return FAIL_GROUP(g, t, "it is not one number");
+    proa_to_f32(scale, v->data, v->dtype, 1);
+    if (g->divides) *scale = 1 / *scale;
+    return PROA_OK;
+}
+
+/* Byte (r, k) has the codes 0, 1 and 2 of rows r, r + N/4, r + N/2 and r + 3N/4, for -1, 0 and 1. */
+static proa_status make_ternary(const group *g)
+{
+    const proa_view *q = &g->codes->source.view;
+    float *scale;
+    if (q->rank != 2 || q->shape[0] < 1 || q->shape[1] < 1)
+        return FAIL_GROUP(g, g->codes, "it is no matrix of ternary codes");
+    int64_t R = q->shape[0], K = q->shape[1];
+    PROA_TRY(read_ternary_scale(&scale, g));
+    proa_scaled_codes c = {.kind = PROA_CODE_U2, .zero = 1, .row_group = 4 * R, .col_group = K};
+    c.code = (proa_code_layout){.data = q->data, .row = {1, 4 * K}, .rows = R, .col = {4}, .cols = 1};
+    c.scale = proa_view_2d(scale, PROA_DTYPE_F32, 1, 1);
+    return make_weight(g, &c, 4 * R, K);
+}
+
+/* Codes that are stored as floats, with a scale: the numbers are multiplied by it where they are read. */
+static proa_status scale_floats(const group *g)
+{
+    proa_tensor_source *source = &g->w->tensors[g->codes - g->w->tensors].source;
+    float *scale;
+    PROA_TRY(read_ternary_scale(&scale, g));
+    if (source->view.rank != 2 || *scale == 1) return PROA_OK;
+    float *factor = PROA_ARENA_NEW(&g->w->arena, float, source->view.shape[0]);
+    for (int64_t i = 0; i < source->view.shape[0]; i++) factor[i] = *scale;
+    source->factor = factor;
+    return PROA_OK;
+}
+
 /* ---- MXFP4 ---- */
 
 static proa_status make_mxfp4(const group *g)
@@ -345,10 +391,23 @@ static proa_status make_of(group *g, const proa_weights_tensor *t)
     if (has_ending(t, ".qweight", &g->base)) return make_gptq_or_awq(g);
     if (has_ending(t, ".weight_packed", &g->base)) return make_packed(g);
     if (has_ending(t, "_blocks", &g->base)) return make_mxfp4(g);
-    if ((d != PROA_DTYPE_I8 && d != PROA_DTYPE_FP8) || !has_ending(t, ".weight", &g->base)) return PROA_OK;
+    if (!has_ending(t, ".weight", &g->base)) return PROA_OK;
+    if (g->bitnet) return d == PROA_DTYPE_U8 ? make_ternary(g) : scale_floats(g);
+    if (d != PROA_DTYPE_I8 && d != PROA_DTYPE_FP8) return PROA_OK;
     const proa_weights_tensor *scale = find_part(g, ".weight_scale");
     if (!scale) scale = find_part(g, ".weight_scale_inv");
     return scale ? make_scaled(g, scale) : PROA_OK;
+}
+
+/* BitLinear divides by the scale, AutoBitLinear multiplies. */
+static proa_status read_bitnet(group *g, const proa_json *quant, proa_err *err)
+{
+    proa_str method = {"", 0}, layers = {"bitlinear", 9};
+    PROA_TRY(proa_json_get_str(&method, quant, "quant_method", err));
+    PROA_TRY(proa_json_get_str(&layers, quant, "linear_class", err));
+    g->bitnet = proa_str_is(method, "bitnet");
+    g->divides = g->bitnet && proa_str_is(layers, "bitlinear");
+    return PROA_OK;
 }
 
 /* GPTQ's first format, which is the usual one, stores zero points less one; "gptq_v2" does not. The blocks of fp8 are
@@ -363,6 +422,7 @@ static proa_status read_config(group *g, const proa_weights *w, proa_err *err)
     const proa_json *quant = proa_json_get(config, "quantization_config");
     proa_status status = quant ? proa_json_get_str(&format, quant, "checkpoint_format", err) : PROA_OK;
     if (proa_str_is(format, "gptq_v2")) g->zero_offset = 0;
+    if (quant && status == PROA_OK) status = read_bitnet(g, quant, err);
     const proa_json *block = quant ? proa_json_get(quant, "weight_block_size") : NULL;
     for (int64_t i = 0; i < 2 && proa_json_len(block) == 2; i++) {
         int64_t size = proa_json_int(proa_json_at(block, i));
@@ -379,6 +439,10 @@ static bool is_quantized(const proa_weights *w)
     for (int64_t i = 0; i < w->count; i++)
         for (size_t e = 0; e < PROA_COUNT(endings); e++)
             if (proa_str_ends(proa_str_c(w->tensors[i].name), proa_str_c(endings[e]))) return true;
+    for (int64_t i = 0; i < w->count; i++)
+        if (w->tensors[i].source.view.dtype == PROA_DTYPE_U8 &&
+            w->tensors[i].source.encoding == PROA_ENCODING_PLAIN)
+            return true; /* BitNet's codes may have no scales */
     return false;
 }
 

@@ -118,6 +118,11 @@ static void run_xielu(subject *s)
     s->ctx.ops->xielu(&s->ctx, rows_view(s->y, s->T, s->N), proa_view_cols(rows_view(s->x, 1, s->N), 0, 4));
 }
 
+static void run_round_rows(subject *s)
+{
+    s->ctx.ops->round_rows(&s->ctx, rows_view(s->y, s->T, s->N), 8);
+}
+
 static void run_scale(subject *s)
 {
     s->ctx.ops->scale(&s->ctx, rows_view(s->y, s->T, s->N), rows_view(s->x, s->T, s->N), 7.5f);
@@ -385,6 +390,7 @@ static void bench_simple(bench *b)
                                   {"soft_cap", run_soft_cap, 16, 32000, 0, 8, 20},
                                   {"clip", run_clip, 256, 4096, 0, 8, 2},
                                   {"xielu", run_xielu, 256, 4096, 0, 8, 2},
+                                  {"round_rows", run_round_rows, 256, 4096, 0, 8, 4},
                                   {"scale", run_scale, 256, 4096, 0, 8, 1},
                                   {"add", run_add, 256, 4096, 0, 12, 1},
                                   {"gather", run_gather, 256, 1024, 0, 8, 0},

@@ -179,6 +179,30 @@ void check_xielu(tester *t)
     for_shapes(t, xielu_shape);
 }
 
+static void run_round(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
+{
+    PROA_UNUSED(begin), PROA_UNUSED(end);
+    c->ops->round_rows(c, out, (int32_t)s->value);
+}
+
+static void round_shape(tester *t, int64_t rows, int64_t cols)
+{
+    static const int bits[] = {8, 4, 16};
+    for (int i = 0; i < (int)PROA_COUNT(bits); i++) {
+        scene s = {.run = run_round, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
+        s.value = (float)bits[i];
+        canvas_fill(&s.out, (uint64_t)(cols + i), true);
+        LABEL(&s, "%d bits rows %d width %d", bits[i], (int)rows, (int)cols);
+        check_scene(t, &s, TOL_EXACT);
+        canvas_free(&s.out);
+    }
+}
+
+void check_round_rows(tester *t)
+{
+    for_shapes(t, round_shape);
+}
+
 static void run_act_mul(proa_ctx *c, const scene *s, int64_t begin, int64_t end, proa_view out)
 {
     c->ops->act_mul(c, out, rows_of(s->input[0], begin, end), rows_of(s->input[1], begin, end), s->act);

@@ -915,6 +915,15 @@ static void xielu(proa_ctx *c, proa_view x, proa_view a)
     download_covered();
 }
 
+static void round_rows(proa_ctx *c, proa_view x, int32_t bits)
+{
+    PROA_UNUSED(c);
+    cover_narrow(x, true);
+    upload_covered();
+    device->ops->round_rows(ctx(), device_view(x), bits);
+    download_covered();
+}
+
 static void query_scale(proa_ctx *c, proa_view x, const int32_t *pos, const proa_query_scale *s)
 {
     PROA_UNUSED(c);

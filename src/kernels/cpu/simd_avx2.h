@@ -87,6 +87,11 @@ static inline vf v_div(vf a, vf b)
     return _mm256_div_ps(a, b);
 }
 
+static inline vf v_round(vf a)
+{
+    return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
 static inline vf v_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);

@@ -81,6 +81,12 @@ static inline vf v_div(vf a, vf b)
     return _mm512_div_ps(a, b);
 }
 
+/* The nearest integer, of two the even one. */
+static inline vf v_round(vf a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
 /* a b + c, rounded once. */
 static inline vf v_fma(vf a, vf b, vf c)
 {

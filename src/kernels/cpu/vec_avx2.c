@@ -19,6 +19,7 @@ void proa_overlay_vec_avx2(proa_ops *ops)
     ops->soft_cap = soft_cap;
     ops->clip = clip_op;
     ops->xielu = xielu_op;
+    ops->round_rows = round_rows;
     ops->scale = scale_op;
     ops->add = add_op;
     ops->rms_norm = rms_norm;

@@ -365,6 +365,40 @@ static void xielu_op(proa_ctx *c, proa_view x, proa_view a)
     run_rows(c, row_count(x), row_length(x), xielu_rows, &job);
 }
 
+/* The largest magnitude of a row, at least 1e-5; the second operand of max passes if one is NaN. */
+V_INLINE float largest_magnitude(const float *x, int64_t d)
+{
+    vf largest = v_set1(1e-5f);
+    for (int64_t j = 0; j < d; j += V_WIDTH) {
+        vf v = v_load_n(x + j, proa_min64(V_WIDTH, d - j));
+        largest = v_max(v_max(v, v_sub(v_zero(), v)), largest);
+    }
+    return v_hmax(largest);
+}
+
+static void round_range(void *arg, int64_t begin, int64_t end, int worker)
+{
+    PROA_UNUSED(worker);
+    const vec_job *job = arg;
+    int64_t d = row_length(job->y);
+    vf most = v_set1(job->factor), least = v_set1(-job->factor - 1);
+    for (int64_t t = begin; t < end; t++) {
+        float *row = row_at(job->y, t);
+        vf scale = v_set1(job->factor / largest_magnitude(row, d));
+        for (int64_t j = 0; j < d; j += V_WIDTH) {
+            int64_t n = proa_min64(V_WIDTH, d - j);
+            vf code = v_round(v_mul(v_load_n(row + j, n), scale));
+            v_store_n(row + j, v_div(v_max(least, v_min(most, code)), scale), n);
+        }
+    }
+}
+
+static void round_rows(proa_ctx *c, proa_view x, int32_t bits)
+{
+    vec_job job = {.y = x, .factor = (float)((1 << (bits - 1)) - 1)};
+    run_rows(c, row_count(x), row_length(x), round_range, &job);
+}
+
 static void scale_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     PROA_UNUSED(worker);

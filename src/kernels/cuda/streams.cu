@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * streams.cu - mix_streams, match_rms, threshold_rows and row_moments: several streams of rows (AltUp), and gates of
- * which the largest are kept. */
+ * streams.cu - mix_streams, match_rms, threshold_rows, row_moments and round_rows: several streams of rows (AltUp),
+ * gates of which the largest are kept, and rows as codes. */
 #include "kernels/cuda/runtime/cuda.h"
 
 enum { THREADS = 256 };
@@ -170,8 +170,35 @@ static void row_moments(proa_ctx *c, proa_view m, proa_view x)
     });
 }
 
+/* A block for each row. */
+template <typename T> __global__ void round_rows_kernel(T *x, int64_t x_row, int64_t d, float most)
+{
+    __shared__ float scratch[THREADS / 32];
+    gpu_wait();
+    x += blockIdx.x * x_row;
+    float largest = 1e-5f; /* fmaxf passes NaN over */
+    for (int64_t j = threadIdx.x; j < d; j += THREADS) largest = fmaxf(largest, fabsf(gpu_to_f32(x[j])));
+    const float scale = __fdiv_rn(most, gpu_block_max(largest, scratch));
+    for (int64_t j = threadIdx.x; j < d; j += THREADS) {
+        float code = rintf(__fmul_rn(gpu_to_f32(x[j]), scale));
+        code = code > most ? most : code < -most - 1.0f ? -most - 1.0f : code;
+        x[j] = gpu_saturate<T>(__fdiv_rn(code, scale));
+    }
+}
+
+static void round_rows(proa_ctx *c, proa_view x, int32_t bits)
+{
+    gpu *g = gpu_flushed(c, x);
+    if (x.shape[0] == 0) return;
+    gpu_by_type(x.dtype, [&](auto type) {
+        using T = decltype(type);
+        gpu_launch(g, "round_rows", round_rows_kernel<T>, dim3((unsigned)x.shape[0]), THREADS, 0, (T *)x.data,
+                   x.stride[0], x.shape[1], (float)((1 << (bits - 1)) - 1));
+    });
+}
+
 void gpu_fill_streams(proa_ops *ops)
 {
     ops->mix_streams = mix_streams, ops->match_rms = match_rms, ops->threshold_rows = threshold_rows;
-    ops->row_moments = row_moments;
+    ops->row_moments = row_moments, ops->round_rows = round_rows;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * act.c - activations, and what caps or clips numbers. */
+ * act.c - activations, and what caps, clips or rounds numbers. */
 #include "kernels/reference/reference.h"
 
 #include "kernels/reference/view_at.h"
@@ -75,4 +75,22 @@ void proa_xielu_reference(proa_ctx *c, proa_view x, proa_view a)
             double u = (double)*at_row(x, t, j), low = u > eps ? eps : u; /* NaN stays */
             *at_row(x, t, j) = (float)(u > 0 ? p * u * u + beta * u : n * (expm1(low) - u) + beta * u);
         }
+}
+
+/* Not in double: the formula names each rounding. */
+void proa_round_rows_reference(proa_ctx *c, proa_view x, int32_t bits)
+{
+    PROA_UNUSED(c);
+    const float most = (float)((1 << (bits - 1)) - 1);
+    for (int64_t t = 0; t < x.shape[0]; t++) {
+        float largest = 1e-5f;
+        for (int64_t j = 0; j < x.shape[1]; j++) largest = fmaxf(largest, fabsf(*at_row(x, t, j)));
+        const float scale = most / largest;
+        for (int64_t j = 0; j < x.shape[1]; j++) {
+            float code = rintf(*at_row(x, t, j) * scale);
+            if (code > most) code = most;
+            if (code < -most - 1) code = -most - 1;
+            *at_row(x, t, j) = code / scale;
+        }
+    }
 }

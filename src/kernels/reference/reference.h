@@ -33,6 +33,7 @@ proa_act_mul_fn proa_act_mul_reference;
 proa_soft_cap_fn proa_soft_cap_reference;
 proa_clip_fn proa_clip_reference;
 proa_xielu_fn proa_xielu_reference;
+proa_round_rows_fn proa_round_rows_reference;
 /* One activation in double precision, rounded once: the formula of PROA_ACT_LIST. */
 float proa_act_reference(proa_act act, float x);
 

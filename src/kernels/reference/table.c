@@ -43,6 +43,7 @@ void proa_reference_fill(proa_ops *ops)
                       .soft_cap = proa_soft_cap_reference,
                       .clip = proa_clip_reference,
                       .xielu = proa_xielu_reference,
+                      .round_rows = proa_round_rows_reference,
                       .scale = proa_scale_reference,
                       .add = proa_add_reference,
                       .gather = proa_gather_reference,

@@ -148,6 +148,8 @@
  *                       is shorter than a row, its first columns
  * CLIP_IF(COND)         QKV limited to +-qkv_clip, in place
  * XIELU(W)              U [T, F] = xIELU(U), in place, by W [4]: alpha_p, alpha_n, beta, eps
+ * ROUND_INPUTS(IN)      the rows of IN, which only products read, rounded to codes of input_bits, in place, if the
+ *                       checkpoint's quantisation rounds them (BitNet)
  * ROTATE, ROTATE_PAIRS  the first r = rotary_dim numbers of each head of q and k in QKV are rotated: halves
  *                       (i, i + r/2) as in Llama and GPT-NeoX, or pairs (2i, 2i + 1) as in GPT-J
  * BLOCK_ROPE_TABLE, ROTATE_BLOCK
@@ -242,6 +244,7 @@
 #define SCALE_QUERIES(flags)          STEP_BARE(QUERY_SCALE, QKV, QKV, (flags) | IF(QUERY_SCALE))
 #define CLIP_IF(COND)                 STEP_BARE(CLIP, QKV, QKV, IF(COND))
 #define XIELU(W)                      STEP(XIELU, U, U, W, 0)
+#define ROUND_INPUTS(IN)              STEP_BARE(ROUND_ROWS, IN, IN, IF(INPUTS_ROUNDED))
 #define ROTATE                        STEP_BARE(ROPE, QKV, QKV, 0)
 #define ROTATE_IF(COND)               STEP_BARE(ROPE, QKV, QKV, IF(COND))
 #define ROTATE_PAIRS                  STEP_BARE(ROPE, QKV, QKV, PROA_INTERLEAVED)

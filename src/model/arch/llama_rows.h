@@ -78,15 +78,19 @@
     VECTOR   (M "layers.%d.self_attn.k_norm.weight",               K_NORM,     HEAD)
 
 #define LLAMA_QKV \
-    NORM  (X, N,   ATTN_NORM), \
-    LINEAR(N, QKV, QKV, 0)
+    NORM        (X, N, ATTN_NORM), \
+    ROUND_INPUTS(N),               \
+    LINEAR      (N, QKV, QKV, 0)
 #define LLAMA_ATTEND \
     KV_APPEND,                      \
     ATTEND,                         \
+    ROUND_INPUTS(A),                \
     LINEAR      (A, X, O,    ADD | RESIDUAL)
 #define LLAMA_FFN \
     NORM        (X, N, FFN_NORM),  \
+    ROUND_INPUTS(N),               \
     LINEAR_GATED(N, F, UP,   0),   \
+    ROUND_INPUTS(F),               \
     LINEAR      (F, X, DOWN, ADD | RESIDUAL)
 /* A mixture in place of the FFN, in the layers that have one. */
 #define LLAMA_EXPERTS \

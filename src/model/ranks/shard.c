@@ -587,6 +587,19 @@ static bool norms_whole_rows(const proa_arch *arch)
     return whole;
 }
 
+/* Whether a step needs the whole row of what attention or the FFN's gate gives, of which a rank has a part. */
+static bool needs_whole_rows(const proa_arch *arch, const proa_config *c)
+{
+    bool needs = false;
+    for (int i = 0; i < PROA_STACK_COUNT; i++)
+        for (const proa_step *s = arch->stacks[i].layer; s && s->op != PROA_STEP_END; s++) {
+            bool part = s->out == PROA_REG_A || s->out == PROA_REG_F, whole = s->op == PROA_STEP_ROUND_ROWS;
+            whole = whole || (s->op == PROA_STEP_NORM && s->in == s->out);
+            needs = needs || (part && whole && proa_step_applies(s, c, PROA_SOME_LAYER));
+        }
+    return needs;
+}
+
 /* The end of a range of the next rank to be added: `unit` inputs for each number of it. */
 static void add_share(proa_rank_share *share, int32_t rank, range r, int64_t unit, proa_config *c)
 {
@@ -688,6 +701,11 @@ proa_status proa_shard(proa_params params[PROA_STACK_COUNT], const proa_arch *ar
                          "%s norms all heads as one row: its %lld and %lld heads must be multiples of "
                          "the %d ranks",
                          arch->name, (long long)c->heads, (long long)c->kv_heads, s.ranks);
+    if (s.ranks > 1 && needs_whole_rows(arch, c))
+        return PROA_FAIL(err, UNSUPPORTED,
+                         "%s norms or rounds whole rows of what attention and the FFN give, which cannot be "
+                         "divided among ranks (--tp)",
+                         arch->name);
     PROA_TRY(share_sizes(&s, params, arch, &c->head_split));
     PROA_TRY(find_parted_groups(&s));
     if (how->shares) PROA_TRY(share_sums(&s, c));

@@ -19,6 +19,7 @@ proa_step_fn proa_do_scale;
 proa_step_fn proa_do_scale_columns;
 proa_step_fn proa_do_clip;
 proa_step_fn proa_do_xielu;
+proa_step_fn proa_do_round_rows;
 proa_step_fn proa_do_add;
 proa_step_fn proa_do_gate_layer;
 proa_step_fn proa_do_gate_moments;

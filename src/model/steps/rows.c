@@ -116,6 +116,11 @@ void proa_do_xielu(const proa_step_frame *f, const proa_step *s)
     f->m->ctx.ops->xielu(&f->m->ctx, proa_frame_register(f, s->out), a);
 }
 
+void proa_do_round_rows(const proa_step_frame *f, const proa_step *s)
+{
+    f->m->ctx.ops->round_rows(&f->m->ctx, proa_frame_register(f, s->out), (int32_t)f->m->config.input_bits);
+}
+
 void proa_do_add(const proa_step_frame *f, const proa_step *s)
 {
     proa_view y = proa_frame_register(f, s->out);

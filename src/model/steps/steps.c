@@ -20,6 +20,7 @@ static proa_step_fn *const steps[PROA_STEP_COUNT] = {
     [PROA_STEP_QUERY_SCALE] = proa_do_query_scale,
     [PROA_STEP_CLIP] = proa_do_clip,
     [PROA_STEP_XIELU] = proa_do_xielu,
+    [PROA_STEP_ROUND_ROWS] = proa_do_round_rows,
     [PROA_STEP_SCALE] = proa_do_scale,
     [PROA_STEP_SCALE_COLUMNS] = proa_do_scale_columns,
     [PROA_STEP_ROPE] = proa_do_rope,

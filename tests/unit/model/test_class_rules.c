@@ -201,6 +201,45 @@ static void class_defaults(void **state)
     proa_arena_release(&f.arena);
 }
 
+#define FOUR_KEYS    "\"num_key_value_heads\":4,"
+#define BITNET(more) "\"quantization_config\":{\"quant_method\":\"bitnet\"" more "},"
+
+/* BitNet's class without its quantisation, microsoft/bitnet-b1.58-2B-4T-bf16's and what is not known. */
+static void bitnet_rules(void **state)
+{
+    PROA_UNUSED(state);
+    fixture f;
+    read_class(&f, "BitNetForCausalLM", FOUR_KEYS);
+    near(f.c.rope.theta, 500000);
+    assert_int_equal(f.c.act, PROA_ACT_RELU2);
+    assert_int_equal(f.c.input_bits, 0);
+    proa_arena_release(&f.arena);
+    read_class(&f, "LlamaForCausalLM", BITNET(""));
+    assert_true(f.c.input_bits == 8 && !f.c.ternary_masters);
+    proa_arena_release(&f.arena);
+    read_class(&f, "BitNetForCausalLM",
+               BITNET(",\"linear_class\":\"autobitlinear\",\"quantization_mode\":\"online\"") FOUR_KEYS);
+    assert_true(f.c.input_bits == 8 && f.c.ternary_masters);
+    proa_arena_release(&f.arena);
+    static const struct {
+        const char *class, *quant, *error;
+    } wrong[] = {
+        {"BitNetForCausalLM", BITNET(",\"linear_class\":\"other\""), "'linear_class' is 'other'"},
+        {"BitNetForCausalLM", BITNET(",\"quantization_mode\":\"late\""), "'quantization_mode' is 'late'"},
+        {"BitNetForCausalLM", BITNET(",\"use_rms_norm\":true"), "'use_rms_norm' true"},
+        {"BitNetForCausalLM", BITNET(",\"modules_to_not_convert\":[]"), "has no 'lm_head'"},
+        {"BitNetForCausalLM", BITNET(",\"modules_to_not_convert\":[\"lm_head\",\"o_proj\"]"), "has 'o_proj'"},
+        {"GPT2LMHeadModel", BITNET("") "\"n_embd\":64,\"n_layer\":2,\"n_head\":4,",
+         "not supported of the architecture gpt2"},
+    };
+    for (size_t i = 0; i < PROA_COUNT(wrong); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],%s" FOUR_KEYS SIZES "}", wrong[i].class,
+                 wrong[i].quant);
+        refused(text, PROA_UNSUPPORTED, wrong[i].error);
+    }
+}
+
 /* Latent attention: sarvamai/sarvam-105b, Mistral Small 4, openbmb/MiniCPM3-4B. */
 static void latent_classes(void **state)
 {
@@ -1082,6 +1121,7 @@ int main(void)
         cmocka_unit_test(mixtures),
         cmocka_unit_test(layer_bases),
         cmocka_unit_test(class_defaults),
+        cmocka_unit_test(bitnet_rules),
         cmocka_unit_test(latent_classes),
         cmocka_unit_test(sparse_classes),
         cmocka_unit_test(windows),

@@ -91,7 +91,11 @@ static void walk_step(walk *w, const proa_step *s)
         expect_part(w, s, s->in, true);
         w->part[s->out] = true;
         break;
+    case PROA_STEP_ROUND_ROWS:
+        break; /* several ranks are refused where they have parts of these rows (shard.c) */
     case PROA_STEP_NORM:
+        if (s->in == s->out && (s->in == PROA_REG_A || s->in == PROA_REG_F)) break; /* the same */
+        /* fall through */
     case PROA_STEP_SCALE:
     case PROA_STEP_SCALE_COLUMNS:
     case PROA_STEP_GATE_LAYER:
