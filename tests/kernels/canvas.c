@@ -142,6 +142,19 @@ bool canvas_guards_hold(const canvas *c)
 
 device_rules device_mode;
 
+void canvas_round_narrow(canvas *c)
+{
+    if (device_mode.narrow == PROA_DTYPE_F32) return;
+    for (int64_t i = 0; i < row_count(c->view); i++) {
+        float *row = row_at(c->view, i);
+        for (int64_t j = 0; j < row_length(c->view); j++) {
+            uint16_t bits;
+            proa_from_f32(&bits, device_mode.narrow, &row[j], 1);
+            proa_to_f32(&row[j], &bits, device_mode.narrow, 1);
+        }
+    }
+}
+
 static double limit_of(tolerance kind)
 {
     double rounding = device_mode.narrow == PROA_DTYPE_F16    ? 2e-3

@@ -88,21 +88,6 @@ static void world_release(world *w)
 
 /* ---- kv_append ---- */
 
-/* What is left of numbers in 16 bits: pages of fewer then hold the same, whichever way the numbers came. */
-static void round_narrow(canvas *c)
-{
-    if (device_mode.narrow == PROA_DTYPE_F32) return;
-    for (int64_t i = 0; i < c->view.shape[0]; i++)
-        for (int64_t h = 0; h < c->view.shape[1]; h++) {
-            float *row = proa_view_f32(c->view) + i * c->view.stride[0] + h * c->view.stride[1];
-            for (int64_t j = 0; j < c->view.shape[2]; j++) {
-                uint16_t bits;
-                proa_from_f32(&bits, device_mode.narrow, &row[j], 1);
-                proa_to_f32(&row[j], &bits, device_mode.narrow, 1);
-            }
-        }
-}
-
 /* aligned: a device takes 8 at once. */
 static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtype, bool aligned)
 {
@@ -112,7 +97,7 @@ static void append_case(tester *t, int64_t kv_heads, int64_t dh, proa_dtype dtyp
     const int64_t dims[] = {right.T, kv_heads, dh};
     canvas k = canvas_make(3, dims, aligned ? 0 : 3, !aligned), v = canvas_make(3, dims, 0, aligned ? 0 : 2);
     canvas_fill(&k, 1, !device_mode.on), canvas_fill(&v, 2, !device_mode.on);
-    round_narrow(&k), round_narrow(&v);
+    canvas_round_narrow(&k), canvas_round_narrow(&v);
     memset(right.kv.k, 0x5a, (size_t)right.bytes), memset(right.kv.v, 0x5a, (size_t)right.bytes);
     t->reference.ops->kv_append(&t->reference, &right.kv, k.view, v.view, &right.spans);
     for (int n = 0; n < CHECK_THREADS; n++) {
@@ -200,7 +185,7 @@ static void rope_append_case(tester *t, int64_t heads, int64_t kv_heads, int64_t
     canvas x = canvas_make(3, xs, narrow ? 0 : 3, !narrow), v = canvas_make(3, vs, 0, narrow ? 0 : 2);
     canvas table = canvas_make(2, ts, !narrow, !narrow);
     canvas_fill(&x, 4, false), canvas_fill(&v, 5, false), canvas_fill(&table, 6, false);
-    round_narrow(&x), round_narrow(&v);
+    canvas_round_narrow(&x), canvas_round_narrow(&v);
     canvas a = rotate_append(&t->reference, &right, &x, &v, &table, interleaved);
     for (int n = 0; n < CHECK_THREADS; n++) {
         canvas b = rotate_append(&t->tables[n], &mine, &x, &v, &table, interleaved);
@@ -246,7 +231,7 @@ static void norm_rope_append_case(tester *t, int64_t heads, int64_t kv_heads, in
     canvas q_norm = canvas_make(1, &dh, 0, 1), k_norm = canvas_make(1, &dh, 0, 3);
     canvas_fill(&x, 14, false), canvas_fill(&v, 15, false), canvas_fill(&table, 16, false);
     canvas_fill(&q_norm, 17, false), canvas_fill(&k_norm, 18, false);
-    round_narrow(&x), round_narrow(&v);
+    canvas_round_narrow(&x), canvas_round_narrow(&v);
     canvas a = canvas_clone(&x), b = canvas_clone(&x);
     proa_view q = heads_of(a.view, heads), k = heads_of(a.view, kv_heads);
     k.data = proa_view_f32(k) + heads * dh;

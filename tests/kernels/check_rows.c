@@ -192,6 +192,7 @@ static void round_shape(tester *t, int64_t rows, int64_t cols)
         scene s = {.run = run_round, .T = rows, .out = odd_canvas(rows, cols), .alias = {-1, -1}};
         s.value = (float)bits[i];
         canvas_fill(&s.out, (uint64_t)(cols + i), true);
+        canvas_round_narrow(&s.out); /* else other codes are nearest */
         LABEL(&s, "%d bits rows %d width %d", bits[i], (int)rows, (int)cols);
         check_scene(t, &s, TOL_EXACT);
         canvas_free(&s.out);
@@ -235,8 +236,10 @@ static void pair_shape(tester *t, int64_t rows, int64_t cols, bool mul)
                .act = (proa_act)((rows + cols) % PROA_ACT_COUNT)};
     LABEL(&s, "%s rows %d width %d", mul ? proa_act_name(s.act) : "add", (int)rows, (int)cols);
     check_scene(t, &s, mul ? tolerance_of_act(s.act) : TOL_ELEMENT);
-    repeat_row(&s, mul);
-    check_scene(t, &s, TOL_ELEMENT);
+    if (device_mode.narrow == PROA_DTYPE_F32) { /* what a step repeats is f32 */
+        repeat_row(&s, mul);
+        check_scene(t, &s, TOL_ELEMENT);
+    }
     canvas_free(&a), canvas_free(&b), canvas_free(&out);
 }
 
