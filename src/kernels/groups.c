@@ -142,8 +142,8 @@ static proa_wfmt scaled_format(const proa_scaled_codes *s, int64_t K)
 {
     if (s->col_group % PROA_GROUP || !proa_scaled_has_whole_groups(s, K)) return PROA_WFMT_Q8_0;
     if (s->kind == PROA_CODE_FP4 && !s->group_of && !s->has_zeros && s->zero == 0) return PROA_WFMT_MXFP4;
-    if (s->kind != PROA_CODE_U4 && s->kind != PROA_CODE_U2) return PROA_WFMT_Q8_0;
-    return s->has_zeros || s->zero != (s->kind == PROA_CODE_U2 ? 1 : 8) ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;
+    if (s->kind != PROA_CODE_U4) return PROA_WFMT_Q8_0;
+    return s->has_zeros || s->zero != 8 ? PROA_WFMT_Q4_1 : PROA_WFMT_Q4_0;
 }
 
 bool proa_group_format(proa_wfmt *format, const proa_tensor_source *source)

@@ -42,6 +42,13 @@ bool proa_formats_permutes(proa_wfmt format, const proa_param *param)
     return true;
 }
 
+/* BitNet's codes. The rows that they multiply are codes of eight bits, too, with one scale for each row: int8's kernel
+ * finds the same codes again, while formats in groups would round them once more. */
+static bool is_ternary(const proa_tensor_source *s)
+{
+    return s->encoding == PROA_ENCODING_SCALED && s->scaled->kind == PROA_CODE_U2;
+}
+
 /* On the host, of a matrix whose parts are all encoded; parts of different encodings share q8_0. False: it has numbers
  * that are not encoded. */
 static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
@@ -51,6 +58,7 @@ static bool host_encoded_format(const proa_param *param, proa_wfmt *format)
         proa_wfmt one;
         if (!proa_encoding_is_readable(source->encoding) || !proa_group_format(&one, source)) return false;
         if (!has_one_order(param, source)) one = PROA_WFMT_Q8_0;
+        if (is_ternary(source)) one = PROA_WFMT_I8;
         *format = i == 0 || *format == one ? one : PROA_WFMT_Q8_0;
     }
     return param->parts > 0;

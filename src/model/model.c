@@ -555,7 +555,8 @@ proa_ctx_need proa_model_need(const proa_model *m)
     need.expert_width = proa_dim_size(c, PROA_DIM_EXPERT_WIDTH);
     need.expert_ffn = (c->gated ? 2 : 1) * c->expert_ffn;
     need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_WINDOWS]);
-    if (m->plan.offset[PROA_REG_PAIR] >= 0) need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_PAIR]);
+    if (m->plan.offset[PROA_REG_PAIR] >= 0)
+        need.inputs = proa_max64(need.inputs, m->plan.width[PROA_REG_PAIR]);
     need.columns = m->plan.width[PROA_REG_OUT];
     need.lora = m->lora.columns;
     need.keys = c->index_topk ? c->context : 0;

@@ -24,7 +24,7 @@ void canvas_free(canvas *c);
 void canvas_reset(canvas *c); /* the pattern everywhere */
 /* Normal numbers; with specials, row 1 gets a NaN, row 2 infinities, row 3 huge, row 4 tiny ones, row 5 zeros. */
 void canvas_fill(canvas *c, uint64_t seed, bool specials);
-/* Rounds the numbers to the 16-bit type that is checked, if one is: what the device reads is what the reference does. */
+/* Rounds the numbers to the 16-bit type that is checked, if one is: device and reference read the same. */
 void canvas_round_narrow(canvas *c);
 bool canvas_guards_hold(const canvas *c);
 
