@@ -347,7 +347,7 @@
 #define PROA_TEMPLATE_BYTES_MAX   (1 * PROA_MIB)   /* a chat template; the longest in use have 20 kB */
 #define PROA_TEMPLATE_STEPS_MAX   (10 << 20)       /* steps of one rendering: a statement, an expression, or 4 to 16
                                                       bytes of text */
-#define PROA_TEMPLATE_CPU_MS      1000             /* CPU time of one rendering, for steps that cost more than they
+#define PROA_TEMPLATE_CPU_MS      2000             /* CPU time of one rendering, for steps that cost more than they
                                                       should */
 #define PROA_TEMPLATE_DEPTH_MAX   64               /* nesting of blocks and expressions; nested calls of macros and
                                                       loops */
