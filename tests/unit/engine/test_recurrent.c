@@ -224,9 +224,9 @@ static void few_heads_are_refused(void **state)
 {
     (void)state;
     proa_engine *engine;
-    proa_err err = {.status = PROA_OK};
     const proa_engine_options o = {.tensor_parallel = 8};
     for (size_t m = MAMBA; m < sizeof models / sizeof *models; m++) {
+        proa_err err = {.status = PROA_OK};
         assert_int_equal(proa_engine_open(&engine, models[m], &o, &err), PROA_UNSUPPORTED);
         if (!strstr(err.text, "cannot be divided among 8 ranks") || strchr(err.text, '\n'))
             fail_msg("%s", err.text);
